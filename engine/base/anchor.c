@@ -1,0 +1,1 @@
+typedef int assay_anchor;

@@ -1,0 +1,106 @@
+/*
+ * The engine: a model opened from GGUF, and sequences run through it. One assay_engine is one rank.
+ *
+ * Paths: expanded (keys and values per head) or latent (kv_b absorbed; one shared latent head).
+ * dtype F32 computes in float32 from exactly decoded weights; BF16 rounds every op's output (and
+ * weights) to bfloat16 and accumulates in float32.
+ */
+#ifndef ASSAY_ENGINE_ENGINE_H
+#define ASSAY_ENGINE_ENGINE_H
+
+#include <stdint.h>
+
+#include "engine/gguf.h"
+#include "engine/hparams.h"
+#include "engine/seam.h"
+#include "engine/tap.h"
+
+typedef struct assay_model assay_model;
+typedef struct assay_engine assay_engine;
+struct assay_comm;
+
+typedef enum { ASSAY_PATH_EXPANDED, ASSAY_PATH_LATENT } assay_path;
+typedef enum { ASSAY_BACKEND_CPU, ASSAY_BACKEND_CUDA } assay_backend;
+
+/* Conventions that engines differ in; NaN / 0 keeps what the file says. See references/profile.def
+ * for who does what. */
+typedef struct assay_conventions {
+    double eps_q_a, eps_kv_a, eps_index; /* NaN: as the file */
+} assay_conventions;
+
+typedef struct assay_model_options {
+    int first_layer, last_layer; /* only these layers' tensors are touched; 0, -1: all */
+    assay_conventions conventions;
+} assay_model_options;
+
+assay_model_options assay_model_options_default(void);
+
+/* Checks every tensor the architecture needs (name, shape, type); unknown tensors are refused by
+ * name. */
+assay_status assay_model_open(assay_model **out, const char *path,
+                              const assay_model_options *options);
+void assay_model_close(assay_model *model);
+const assay_hparams *assay_model_hparams(const assay_model *model);
+const assay_gguf *assay_model_gguf(const assay_model *model);
+
+typedef struct assay_engine_options {
+    assay_backend backend;
+    assay_path path;
+    assay_dtype dtype; /* F32 or BF16 */
+    int n_threads;     /* 0: all cores */
+    int max_positions; /* capacity of the cache, per sequence */
+    int max_sequences;
+    const assay_seams *seams; /* borrowed; NULL: healthy */
+    assay_tap_fn *tap;
+    void *tap_user;
+    assay_tap_fn *inject; /* see tap.h */
+    void *inject_user;
+    struct assay_comm *comm; /* NULL: one rank */
+} assay_engine_options;
+
+assay_engine_options assay_engine_options_default(void);
+
+assay_status assay_engine_new(assay_engine **out, assay_model *model,
+                              const assay_engine_options *options);
+void assay_engine_free(assay_engine *engine);
+
+/* Rows of one forward call; rows of a sequence must continue its cache (positions are checked). */
+typedef struct assay_batch {
+    int64_t n;
+    const int32_t *tokens;
+    const int32_t *positions;
+    const int32_t *sequences; /* NULL: all 0 */
+} assay_batch;
+
+/* logits: [n, n_vocab] float32 of the caller, or NULL. */
+assay_status assay_engine_forward(assay_engine *engine, const assay_batch *batch, float *logits);
+
+/* Forgets the cache of one sequence (-1: of all) and starts steps again at 0 when all are
+ * forgotten. */
+void assay_engine_reset(assay_engine *engine, int sequence);
+
+/*
+ * Runs the prompt in chunks of `chunk` rows (0: at once), then decodes greedily n_new - 1 further
+ * steps. out_ids: [n_new], the greedy id after the prompt and after each decode step. on_logits
+ * (may be NULL) sees each step's rows.
+ */
+typedef assay_status assay_logits_fn(void *user, int64_t first_position, int64_t n,
+                                     const float *logits);
+assay_status assay_engine_generate(int32_t *out_ids, assay_engine *engine, const int32_t *prompt,
+                                   int64_t n_prompt, int64_t n_new, int64_t chunk,
+                                   assay_logits_fn *on_logits, void *user);
+
+/* Ledger of buffers: reads of what nobody wrote and writes that nobody read, found so far. */
+typedef struct assay_buffer_fault {
+    assay_point point;
+    int layer;
+    int64_t step;
+    bool unread; /* true: written and never read; false: read and never (fully) written */
+    uint32_t written_owner, read_owner;
+    int64_t n_poison; /* elements that still hold poison */
+    char text[256];
+} assay_buffer_fault;
+int assay_engine_n_buffer_faults(const assay_engine *engine);
+const assay_buffer_fault *assay_engine_buffer_fault_at(const assay_engine *engine, int index);
+
+#endif

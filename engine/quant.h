@@ -1,0 +1,40 @@
+/*
+ * Tensor types of GGUF files and their decoding to float32 (engine side; the oracle decodes with
+ * its own code).
+ *
+ * One row in quant.def per type, one file in quant/ per decoder:
+ *     X(id, GGUF number, name, elements per block, bytes per block, decoder or NULL)
+ * A decoder turns n elements (a multiple of the block) of packed blocks into float32, one rounding
+ * per operation, in the order of the format's formula, no contraction (-ffp-contract=off). A NULL
+ * decoder: known to the reader, not decodable.
+ *
+ * Source: ggml-common.h and ggml-quants.c of ggml; formulas restated in each file.
+ */
+#ifndef ASSAY_ENGINE_QUANT_H
+#define ASSAY_ENGINE_QUANT_H
+
+#include <stdint.h>
+
+#include "engine/base/status.h"
+
+typedef void assay_dequant_fn(float *out, const void *blocks, int64_t n);
+
+typedef struct assay_quant {
+    const char *name;
+    int number; /* in the file */
+    int block_elements;
+    int block_bytes;
+    assay_dequant_fn *decode; /* NULL: cannot be decoded here */
+} assay_quant;
+
+int assay_quant_count(void);
+const assay_quant *assay_quant_at(int index);
+/* By the number in the file; NULL when no such type exists (removed numbers included). */
+const assay_quant *assay_quant_find(int number);
+const assay_quant *assay_quant_by_name(const char *name);
+
+/* n elements = whole blocks. Fails: ASSAY_UNSUPPORTED (unknown or not decodable), ASSAY_BAD_SHAPE
+ * (cut block). */
+assay_status assay_quant_decode(float *out, int number, const void *blocks, int64_t n);
+
+#endif

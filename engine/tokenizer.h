@@ -1,0 +1,41 @@
+/*
+ * Tokenizer of a GGUF file: byte-level BPE (tokenizer.ggml.model "gpt2") with the pre-tokenizers of
+ * pretokenizer.def, and SentencePiece-BPE ("llama"). Text is UTF-8; invalid bytes pass through as
+ * bytes.
+ *
+ * Source: src/llama-vocab.cpp and src/unicode.cpp of llama.cpp, restated in the specification's
+ * section 10.
+ */
+#ifndef ASSAY_ENGINE_TOKENIZER_H
+#define ASSAY_ENGINE_TOKENIZER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "engine/gguf.h"
+
+typedef struct assay_tokenizer assay_tokenizer;
+
+typedef struct assay_ids {
+    int32_t *ids; /* free with assay_ids_clear */
+    int64_t n;
+} assay_ids;
+
+/* pre: NULL = as the file says, else the name of a pre-tokenizer (unknown: ASSAY_UNSUPPORTED, lists
+ * the known ones). */
+assay_status assay_tokenizer_new(assay_tokenizer **out, const assay_gguf *file, const char *pre);
+void assay_tokenizer_free(assay_tokenizer *tokenizer);
+
+/* add_start: put the start token in front where the file asks for it. parse_special: find control
+ * tokens in the text. */
+assay_status assay_tokenizer_encode(assay_ids *out, const assay_tokenizer *tokenizer,
+                                    const char *text, size_t n_bytes, bool add_start,
+                                    bool parse_special);
+/* *text: NUL-terminated, yours to free; n_bytes without the NUL (text may hold NUL bytes). An id
+ * out of range fails. */
+assay_status assay_tokenizer_decode(char **text, size_t *n_bytes, const assay_tokenizer *tokenizer,
+                                    const int32_t *ids, int64_t n);
+bool assay_tokenizer_is_end(const assay_tokenizer *tokenizer, int32_t id);
+void assay_ids_clear(assay_ids *ids);
+
+#endif

@@ -1,0 +1,75 @@
+/*
+ * Captures, format 1: an HDF5 file of what was seen in one run of one rank. Written here; read here
+ * and by references/run.
+ *
+ *   /                      attributes
+ *       assay_capture      i32 = 1
+ *       complete           i32: 0 while it is written, 1 once everything is in the file and synced
+ *       producer, producer_version, created (ISO 8601 UTC), architecture, model_sha256, dtype
+ * ("f32", "bf16"), path ("latent" | "expanded"), backend ("cpu" | "cuda"), mode ("eager" | "graph")
+ * strings ranks, rank        i32 profile            string, optional: row of references/profile.def
+ *   /prompts/<name>        attribute text (optional), greedy (i32 [n], optional)
+ *   /prompts/<name>/tokens i32 [n]            the prompt
+ *   /prompts/<name>/steps/0000                phase ("prefill" | "decode"), first_position i64,
+ * n_tokens i64 /prompts/<name>/steps/0000/tokens         i32 [n_tokens]
+ *   /prompts/<name>/steps/0000/sequences      i32 [n_tokens], optional: request of each row
+ *   /prompts/<name>/steps/0000/<point>        values (f32, f16 as u16, ..., i32 for ids);
+ * attributes axes           letters of point.def origin         number format of the buffer counts
+ * i64 [5]: nan, +inf, -inf, zero, poison buffer         u64 [6]: written address, generation,
+ * owner; read address, generation, owner shard          i32 [3]: axis (-1 whole), index, count
+ * partial: i32 /prompts/<name>/stats  /sketch            the cheap tiers: one row per point and
+ * step (probes/recorder.h) /dropped               strings: what a byte budget left out, and why A
+ * reference adds attributes reference (i32 1), computed_by, precision, file_sha256 of the model,
+ * and per dataset sha256 and floor (f64: noise floor of the point, relative L2).
+ *
+ * The file is written under a temporary name beside the target, synced, and renamed when complete;
+ * a capture that was cut off has complete = 0 and keeps its temporary name. Appending to a file of
+ * another run is refused.
+ */
+#ifndef ASSAY_PROBES_CAPTURE_H
+#define ASSAY_PROBES_CAPTURE_H
+
+#include <stdint.h>
+
+#include "engine/tap.h"
+
+typedef struct assay_capture assay_capture;
+
+typedef struct assay_capture_about {
+    const char *producer, *producer_version, *architecture, *model_sha256, *dtype, *path, *backend,
+        *mode, *profile;
+    int n_ranks, rank;
+} assay_capture_about;
+
+typedef struct assay_capture_options {
+    const char *selector; /* "layer=0-3 point=attn.*"; NULL: everything (probes/selector.h) */
+    const char *tier;     /* "stats", "sketch", "rows", "full"; NULL: full */
+    int64_t budget_bytes; /* 0: none */
+} assay_capture_options;
+
+assay_status assay_capture_create(assay_capture **out, const char *path,
+                                  const assay_capture_about *about,
+                                  const assay_capture_options *options);
+/* Starts a prompt; steps that follow belong to it. text may be NULL. */
+assay_status assay_capture_prompt(assay_capture *capture, const char *name, const char *text,
+                                  const int32_t *tokens, int64_t n_tokens);
+assay_status assay_capture_greedy(assay_capture *capture, const int32_t *ids, int64_t n);
+/* The tap to give to the engine (user = the capture). Steps are recognised from event->step. */
+assay_status assay_capture_tap(void *capture, const assay_tap_event *event);
+/* A value without an engine behind it (the oracle, an importer): dense host memory, canonical axes.
+ * floor < 0: none. */
+assay_status assay_capture_step(assay_capture *capture, bool is_prefill, int64_t first_position,
+                                const int32_t *tokens, int64_t n_tokens);
+assay_status assay_capture_value(assay_capture *capture, const char *point_name, const char *axes,
+                                 const assay_buffer *values, assay_dtype origin, double floor);
+/* Marks the file as a reference: who computed it and in what precision; hashes of every dataset are
+ * added on finish. */
+assay_status assay_capture_mark_reference(assay_capture *capture, const char *computed_by,
+                                          const char *precision);
+/* Writes what is pending, marks complete, syncs, renames. The capture is closed either way; on
+ * failure nothing is left. */
+assay_status assay_capture_finish(assay_capture *capture);
+/* Closes without finishing and removes the temporary file. NULL is fine. */
+void assay_capture_abandon(assay_capture *capture);
+
+#endif

@@ -1,0 +1,60 @@
+/*
+ * Two runs side by side, point by point, as design section 5 orders it: same tokens, same model,
+ * shape, masks of NaN and infinities, then numbers: per row first, then whole; direction, gain and
+ * size side by side. Nothing compared is never a pass.
+ */
+#ifndef ASSAY_REFERENCES_COMPARE_H
+#define ASSAY_REFERENCES_COMPARE_H
+
+#include "references/run.h"
+
+/* Metrics of one pair of values (rows of metric.def are computed from these in one pass). */
+typedef struct assay_metrics {
+    int64_t n, n_rows;
+    double rel;                 /* |got - ref| / |ref|; ref = 0: |got| > 0 ? inf : 0 */
+    double one_minus_cos, gain; /* gain: <got, ref> / <ref, ref> */
+    double max_abs;
+    double row_rel_max, row_rel_median, gain_row_median;
+    int64_t worst_row,
+        first_bad;         /* first_bad: first element beyond the bound, or of differing mask; -1 */
+    int64_t n_mask_differ; /* NaN, +Inf, -Inf masks differ */
+} assay_metrics;
+
+/* got, ref: [n_rows, n_cols] float64. bound: relative row bound for first_bad. */
+void assay_metrics_of(assay_metrics *out, const double *got, const double *ref, int64_t n_rows,
+                      int64_t n_cols, double bound);
+
+typedef enum { ASSAY_BOUND_TWIN, ASSAY_BOUND_FLOOR, ASSAY_BOUND_ANALYTIC } assay_bound_source;
+
+typedef struct assay_compared {
+    int prompt, step, layer;
+    assay_point point;
+    const assay_seen *candidate, *reference;
+    assay_metrics metrics;
+    double bound_median, bound_max; /* of row errors */
+    assay_bound_source bound_source;
+    bool passed;
+    char why[160]; /* when not passed */
+} assay_compared;
+
+typedef struct assay_comparison assay_comparison;
+
+typedef struct assay_agreement { /* of the logits, over all positions both have */
+    int64_t n_rows, n_top1_equal, worst_position;
+    double kl_mean, kl_max, top5_overlap;
+    int prompt, step; /* of the worst token */
+} assay_agreement;
+
+/* twin: NULL or a run of the reference's computation in the candidate's precision. Fails:
+ * ASSAY_CANNOT_JUDGE. */
+assay_status assay_compare_runs(assay_comparison **out, const assay_run *candidate,
+                                const assay_run *reference, const assay_run *twin);
+void assay_comparison_free(assay_comparison *comparison);
+int assay_comparison_n(const assay_comparison *comparison);
+const assay_compared *assay_comparison_at(const assay_comparison *comparison, int index);
+const assay_agreement *assay_comparison_agreement(const assay_comparison *comparison);
+/* Points one side lacks, prompts that end early, unproven identity: lines for the report. */
+int assay_comparison_n_notes(const assay_comparison *comparison);
+const char *assay_comparison_note_at(const assay_comparison *comparison, int index);
+
+#endif

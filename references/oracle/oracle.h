@@ -1,0 +1,109 @@
+/*
+ * The oracle: the forward pass in float64, plainly written, apart from the engine (they share
+ * engine/base and the GGUF reader).
+ *
+ * A pass is one sequence: steps of tokens, and a value for every point of every layer of every
+ * step, computed when asked for and kept. A captured value may be put in place of the oracle's own:
+ * everything computed afterwards starts from it. So
+ *
+ *     nothing put, everything read           = the reference run
+ *     every captured value put, expect each  = the forced pass: each op judged on the inputs it
+ * really had
+ *
+ * Where points were not captured, an expected value is computed through them, from the nearest
+ * captured values on: the interval between captured points is judged as a whole. Attention reads
+ * keys and values of earlier steps the same way (captured where captured, else computed), so decode
+ * steps need nothing special.
+ *
+ * Path: a pass computes attention expanded or latent; both are equal in exact arithmetic.
+ */
+#ifndef ASSAY_REFERENCES_ORACLE_ORACLE_H
+#define ASSAY_REFERENCES_ORACLE_ORACLE_H
+
+#include <stdint.h>
+
+#include "engine/base/buffer.h"
+#include "engine/gguf.h"
+#include "engine/point.h"
+#include "references/oracle/knobs.h"
+
+typedef struct assay_oracle
+    assay_oracle; /* a model: shapes, right knobs, weights decoded on demand */
+typedef struct assay_pass assay_pass;
+
+/* One letter of point.def's axes -> size; S (keys so far) depends on the step. */
+typedef struct assay_oracle_shape {
+    char architecture[32];
+    int n_layer, n_vocab, n_embd, n_head, n_head_kv, n_rank_q, n_rank_kv, d_nope, d_rope, d_value;
+    int n_ff, n_layer_dense, n_expert, n_expert_used, n_group, n_ff_expert, n_ff_shared;
+    int index_n_head, index_d_head;
+    bool has_indexer, is_mla;
+    bool index_full[512];
+} assay_oracle_shape;
+
+/* weight_bytes_max: decoded float64 weights kept at most (0: 2 GiB); least recently used ones go
+ * first. */
+assay_status assay_oracle_open(assay_oracle **out, const assay_gguf *file,
+                               int64_t weight_bytes_max);
+void assay_oracle_close(assay_oracle *oracle);
+const assay_oracle_shape *assay_oracle_shape_of(const assay_oracle *oracle);
+/* The right knobs of this model, by the file. */
+const assay_knobs *assay_oracle_knobs(const assay_oracle *oracle);
+/* Whether layer `layer` of this model has the point on the given path ("latent" points do not exist
+ * on the expanded path). */
+bool assay_oracle_has_point(const assay_oracle *oracle, assay_point point, int layer, bool latent);
+/* Decoded weight, row-major float64; NULL name: ASSAY_MISSING. Borrowed until the next call that
+ * decodes a weight. */
+assay_status assay_oracle_weight(const double **out, int64_t dims[4], assay_oracle *oracle,
+                                 const char *name);
+
+typedef struct assay_pass_options {
+    bool latent;              /* path */
+    const assay_knobs *knobs; /* copied; NULL: the right ones */
+} assay_pass_options;
+
+assay_status assay_pass_new(assay_pass **out, assay_oracle *oracle,
+                            const assay_pass_options *options);
+void assay_pass_free(assay_pass *pass);
+
+/* Steps continue each other: positions first_position ... first_position + n - 1. Returns the
+ * step's index in *step. */
+assay_status assay_pass_add_step(int *step, assay_pass *pass, const int32_t *tokens,
+                                 int64_t n_tokens, int64_t first_position);
+/* Drops every value of the pass that was computed (not put), to bound memory: all layers below
+ * `layer`. */
+void assay_pass_forget(assay_pass *pass, int layer);
+
+/* Shape of a point in a step: axes of point.def. Fails: ASSAY_MISSING when the model has no such
+ * point there. */
+assay_status assay_pass_dims(int *n_dims, int64_t dims[ASSAY_MAX_DIMS], assay_pass *pass, int step,
+                             assay_point point, int layer);
+
+/* Puts a captured value (copied; layer -1 for global points). Fails: ASSAY_BAD_SHAPE if n is not
+ * the point's count. */
+assay_status assay_pass_put(assay_pass *pass, int step, assay_point point, int layer,
+                            const double *values, int64_t n);
+bool assay_pass_is_put(const assay_pass *pass, int step, assay_point point, int layer);
+
+/* The value at a point: the one put there, else the computed one. Borrowed until the pass is freed
+ * or forgets. */
+assay_status assay_pass_value(const double **out, assay_pass *pass, int step, assay_point point,
+                              int layer);
+
+/*
+ * What the op that makes the point gives on the inputs of this pass, even where a value was put at
+ * the point itself. With knobs, the ops of the interval (this op and the uncaptured ones before it)
+ * run with these instead; nothing of that is kept. out: the caller's, the point's count.
+ */
+assay_status assay_pass_expect(double *out, assay_pass *pass, int step, assay_point point,
+                               int layer, const assay_knobs *knobs);
+
+/* Points that assay_pass_expect would go through without a captured value, nearest first; returns
+ * how many (at most max). */
+int assay_pass_interval(assay_point *points, int *layers, int *steps, int max, assay_pass *pass,
+                        int step, assay_point point, int layer);
+
+/* Number of op evaluations so far (one op on one step), to state the cost of a diagnosis. */
+int64_t assay_pass_n_ops(const assay_pass *pass);
+
+#endif

@@ -1,0 +1,131 @@
+/*
+ * A run as it was seen: prompts -> steps -> values at points, in canonical layout, whoever captured
+ * it.
+ *
+ * assay_run_open recognises our captures (format 1, probes/capture.h), transformers-style HDF5
+ * dumps and llama.cpp node dumps, applies the name map (names.def) and layout transforms of the
+ * producer's profile (profile.def), and shows everything the same way: axes in the order of
+ * point.def, no leading batch axis, rotated parts in adjacent-pair order, float64 when read.
+ * Nothing is read before it is asked for. Sizes, depth and counts of a stranger's file are bounded
+ * before they are trusted.
+ */
+#ifndef ASSAY_REFERENCES_RUN_H
+#define ASSAY_REFERENCES_RUN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "engine/base/buffer.h"
+#include "engine/point.h"
+
+typedef struct assay_run assay_run;
+
+/* What an engine does on purpose; rows in profile.def, one per engine and version. NaN: as the
+ * model file says. */
+typedef struct assay_profile {
+    const char *name; /* "transformers", "llama.cpp", "vllm", "assay", ... */
+    const char *about;
+    double eps_q_a, eps_kv_a, eps_index;
+    bool rope_half_split_after; /* rotated parts are stored even members first, then odd (undone on
+                                   import) */
+    bool index_hadamard; /* orthonormal Hadamard on the indexer's q and k after rotation (undone on
+                            import) */
+    bool activations_q8; /* products round activations to 8-bit blocks, as the weight's type asks */
+    double residual_scale; /* the stream is kept times this (1: plain; undone on import) */
+    bool cache_rope_first; /* [rotary|latent] instead of [latent|rotary] */
+} assay_profile;
+
+/* One value: a point of one step. */
+typedef struct assay_seen {
+    assay_point point;
+    int layer;     /* -1: global */
+    bool partial;  /* of one rank, before the reduction */
+    int rank;      /* -1: whole (or put together from the ranks' shards) */
+    int hand_over; /* 0: the point itself; 1 ...: the same thing earlier (o_proj's own output before
+                      the block returned it) */
+    int n_dims;
+    int64_t dims[ASSAY_MAX_DIMS];                          /* canonical axes */
+    assay_dtype origin;                                    /* format in which it was computed */
+    const char *source;                                    /* name in the file, borrowed */
+    bool has_values;                                       /* false: only statistics were kept */
+    int64_t n_nan, n_pos_inf, n_neg_inf, n_zero, n_poison; /* -1: not recorded */
+    uint64_t written_address, read_address;                /* 0: not recorded */
+    int64_t written_owner, read_owner;                     /* -1: not recorded */
+} assay_seen;
+
+typedef struct assay_run_step {
+    bool is_prefill;
+    int64_t first_position, n_tokens;
+    const int32_t *tokens; /* [n_tokens] */
+} assay_run_step;
+
+typedef struct assay_run_prompt {
+    const char *name;
+    const char *text; /* NULL: not recorded */
+    int64_t n_tokens; /* of the prompt */
+    const int32_t *tokens;
+    int64_t n_greedy; /* ids chosen after the prefill and after each decode step; 0: not recorded */
+    const int32_t *greedy;
+    const char *greedy_text; /* NULL: not recorded */
+    int n_steps;
+} assay_run_prompt;
+
+typedef struct assay_run_info {
+    const char *path;             /* first file */
+    const char *producer;         /* "assay", "transformers", "llama.cpp" */
+    const char *producer_version; /* "" unknown */
+    const char *model_class;      /* "" unknown */
+    const char *architecture;     /* "" unknown */
+    const char *model_sha256;     /* "": the dump does not say; "same model" is then unproven */
+    assay_dtype dtype;            /* number format of the computation */
+    const char *attention_path;   /* "latent", "expanded", "" unknown */
+    bool is_complete;             /* false: the capture was cut off */
+    bool is_reference;            /* carries provenance and a noise floor */
+    int n_ranks;
+    const assay_profile *profile;
+    int n_unmapped; /* datasets that no row of names.def maps */
+} assay_run_info;
+
+typedef struct assay_run_options {
+    const char *prompt;  /* only this one; NULL: all */
+    const char *profile; /* by name; NULL: by producer */
+    int step;            /* only this one; -1: all */
+    const char *names;   /* a user's YAML name map; NULL: none */
+} assay_run_options;
+
+assay_run_options assay_run_options_default(void);
+
+/*
+ * paths: one file, or the files of N ranks. "FILE:PROMPT" picks a prompt. Fails: ASSAY_IO,
+ * ASSAY_BAD_FILE (place named), ASSAY_MISSING (no such prompt; lists those there are).
+ */
+assay_status assay_run_open(assay_run **out, const char *const *paths, int n_paths,
+                            const assay_run_options *options);
+void assay_run_close(assay_run *run);
+
+const assay_run_info *assay_run_about(const assay_run *run);
+int assay_run_n_prompts(const assay_run *run);
+const assay_run_prompt *assay_run_prompt_at(const assay_run *run, int prompt);
+const assay_run_step *assay_run_step_at(const assay_run *run, int prompt, int step);
+int assay_run_n_seen(const assay_run *run, int prompt, int step);
+const assay_seen *assay_run_seen_at(const assay_run *run, int prompt, int step, int index);
+/* The whole value (rank -1, hand_over 0) at a point; NULL: not captured. */
+const assay_seen *assay_run_find(const assay_run *run, int prompt, int step, assay_point point,
+                                 int layer);
+/* An earlier or a rank's value; NULL: none. */
+const assay_seen *assay_run_find_part(const assay_run *run, int prompt, int step, assay_point point,
+                                      int layer, int rank, int hand_over);
+
+/* Values in canonical layout, count = product of dims. Ids are read as exact doubles. Fails:
+ * ASSAY_IO, ASSAY_BAD_FILE. */
+assay_status assay_run_read(double *out, const assay_run *run, const assay_seen *seen);
+
+/* Name in the file and nearest known names of dataset i that nothing maps. */
+const char *assay_run_unmapped_at(const assay_run *run, int index);
+
+/* By name; NULL: unknown. */
+const assay_profile *assay_profile_find(const char *name);
+int assay_profile_count(void);
+const assay_profile *assay_profile_at(int index);
+
+#endif
