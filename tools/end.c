@@ -1,0 +1,105 @@
+/*
+ * How a command ends: the result on stdout, the reports, the exit status.
+ */
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "reports/render.h"
+#include "tools/options.h"
+#include "tools/progress.h"
+
+assay_status assay_options_result(assay_result *out, const assay_options *options)
+{
+    ASSAY_TRY(assay_result_init(out, options->command->name));
+    free(out->command_line);
+    out->command_line = NULL;
+    assay_strings one = {0};
+    ASSAY_TRY(assay_strings_add(&one, "%s", options->line));
+    out->command_line = one.items[0];
+    one.items[0] = NULL;
+    one.n = 0;
+    free(one.items);
+    return ASSAY_OK;
+}
+
+static assay_status set(json_t *object, const char *key, json_t *value)
+{
+    if (json_object_set_new(object, key, value))
+        return assay_fail(ASSAY_NO_MEMORY, "no memory for member '%s' of the result", key);
+    return ASSAY_OK;
+}
+
+static assay_status set_text(json_t *object, const char *key, const assay_gguf *file,
+                             const char *gguf_key)
+{
+    assay_gguf_string text;
+    if (assay_gguf_str(&text, file, gguf_key) != ASSAY_OK)
+        return ASSAY_OK;
+    json_t *value = json_stringn(text.bytes, (size_t)text.n); /* NULL: not UTF-8 */
+    return value ? set(object, key, value) : ASSAY_OK;
+}
+
+assay_status assay_result_describe_model(assay_result *result, const assay_gguf *file)
+{
+    char sha256[65];
+    int64_t bytes = 0;
+    for (int i = 0; i < assay_gguf_n_files(file); i++)
+        bytes += (int64_t)assay_gguf_file_bytes(file, i);
+    ASSAY_TRY(assay_gguf_sha256(sha256, file));
+    ASSAY_TRY(set(result->model, "path", json_string(assay_gguf_path(file))));
+    ASSAY_TRY(set_text(result->model, "architecture", file, "general.architecture"));
+    ASSAY_TRY(set_text(result->model, "name", file, "general.name"));
+    ASSAY_TRY(set(result->model, "files", json_integer(assay_gguf_n_files(file))));
+    ASSAY_TRY(set(result->model, "bytes", json_integer(bytes)));
+    ASSAY_TRY(set(result->model, "tensors", json_integer(assay_gguf_n_tensors(file))));
+    return set(result->model, "sha256", json_string(sha256));
+}
+
+static assay_status print(const assay_options *options, const assay_result *result)
+{
+    const char *name = options->json ? "json" : "text";
+    const assay_renderer *renderer = assay_renderer_find(name);
+    assay_render_options how = {.color = isatty(STDOUT_FILENO) && !getenv("NO_COLOR"),
+                                .quiet = options->quiet,
+                                .verbose = options->verbose};
+    ASSAY_BUG_IF(!renderer);
+    ASSAY_TRY(renderer->render(stdout, result, &how));
+    if (fflush(stdout) || ferror(stdout))
+        return assay_fail(ASSAY_IO, "the result cannot be written to standard output");
+    if (options->report_dir)
+        ASSAY_TRY(assay_render_folder(options->report_dir, result, &how));
+    return ASSAY_OK;
+}
+
+int assay_end(const assay_options *options, assay_result *result)
+{
+    assay_progress_end();
+    result->seconds = assay_now_s() - options->started_s;
+    assay_status s = print(options, result);
+    int status = s == ASSAY_OK ? assay_result_exit(result) : assay_status_exit(s);
+    if (s != ASSAY_OK)
+        fprintf(stderr, "assay %s: %s\n", options->command->name, assay_error_text());
+    assay_result_clear(result);
+    return status;
+}
+
+int assay_end_failed(const assay_options *options, assay_status status)
+{
+    assay_progress_end();
+    fprintf(stderr, "assay %s: %s\n", options->command->name, assay_error_text());
+    if (status == ASSAY_USAGE)
+        fprintf(stderr, "Try `assay help %s' for more information.\n", options->command->name);
+    if (options->json) {
+        json_t *object = json_pack("{s:s, s:s, s:{s:s, s:s}}", "assay", ASSAY_VERSION, "command",
+                                   options->command->name, "error", "status",
+                                   assay_status_text(status), "message", assay_error_text());
+        if (object) {
+            json_dumpf(object, stdout, JSON_INDENT(2) | JSON_ENSURE_ASCII);
+            putchar('\n');
+        }
+        json_decref(object);
+    }
+    return assay_status_exit(status);
+}

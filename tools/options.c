@@ -1,0 +1,383 @@
+#include "tools/options.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <omp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/progress.h"
+
+enum {
+    KEY_JSON = 0x200,
+    KEY_QUIET,
+    KEY_VERBOSE,
+    KEY_THREADS,
+    KEY_BACKEND,
+    KEY_PATH,
+    KEY_DTYPE,
+    KEY_RANKS,
+    KEY_CHUNK,
+    KEY_PLANT,
+    KEY_TOKENS,
+    KEY_STEP,
+    KEY_PROFILE,
+    KEY_NAMES,
+    KEY_REPORT
+};
+
+static const struct argp_option everywhere_options[] = {
+    {"json", KEY_JSON, NULL, 0, "Print one JSON object (schema in reports/README.md)", 0},
+    {"quiet", KEY_QUIET, NULL, 0, "Print the verdict only, no progress", 0},
+    {"verbose", KEY_VERBOSE, NULL, 0, "Print every row and detail", 0},
+    {"threads", KEY_THREADS, "N", 0, "Threads to use (default: all cores)", 0},
+    {0}};
+
+static const struct argp_option engine_options[] = {
+    {"backend", KEY_BACKEND, "NAME", 0, "cpu (default) or cuda", 0},
+    {"path", KEY_PATH, "NAME", 0, "Attention: latent or expanded (default)", 0},
+    {"dtype", KEY_DTYPE, "NAME", 0, "Format of the computation: f32 (default) or bf16", 0},
+    {"ranks", KEY_RANKS, "N", 0, "Tensor-parallel ranks (default 1)", 0},
+    {"chunk", KEY_CHUNK, "N", 0, "Prefill in chunks of N tokens (default: at once)", 0},
+    {"plant", KEY_PLANT, "KIND[:layer=A,head=B,rank=R,step=S,value=V]", 0,
+     "Plant a fault in the engine (`assay list faults` has the kinds); may be repeated", 0},
+    {0}};
+
+static const struct argp_option prompt_options[] = {
+    {"prompt", 'p', "TEXT", 0, "The prompt", 0},
+    {"tokens", KEY_TOKENS, "FILE", 0, "The prompt as token ids: numbers, or a JSON list", 0},
+    {0}};
+
+static const struct argp_option capture_options[] = {
+    {"step", KEY_STEP, "N", 0, "Only this step of each prompt", 0},
+    {"profile", KEY_PROFILE, "NAME", 0,
+     "Conventions of the engine that made the capture (`assay list profiles`)", 0},
+    {"names", KEY_NAMES, "FILE.yaml", 0, "A name map for a dump of an unknown engine", 0},
+    {0}};
+
+static const struct argp_option report_options[] = {
+    {"report", KEY_REPORT, "DIR", 0, "Also write the result in every format into this folder", 0},
+    {0}};
+
+/* The describer that is asking, instead of a run. */
+static assay_describe_fn *describe;
+static void *describe_user;
+static bool help_wanted;
+static const assay_command *current;
+
+double assay_now_s(void)
+{
+    return omp_get_wtime();
+}
+
+static int one_of(const struct argp_state *state, const char *option, const char *text,
+                  const char *first, const char *second)
+{
+    if (!strcmp(text, first))
+        return 0;
+    if (!strcmp(text, second))
+        return 1;
+    argp_error(state, "--%s '%s': %s or %s is expected", option, text, first, second);
+    return 0;
+}
+
+static error_t parse_everywhere(int key, char *arg, struct argp_state *state)
+{
+    assay_options *o = state->input;
+    switch (key) {
+    case KEY_JSON:
+        o->json = true;
+        return 0;
+    case KEY_QUIET:
+        o->quiet = true;
+        return 0;
+    case KEY_VERBOSE:
+        o->verbose = true;
+        return 0;
+    case KEY_THREADS:
+        o->n_threads = assay_option_int(state, "threads", arg, 1, 4096);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static void add_plant(assay_options *o, const char *arg, const struct argp_state *state)
+{
+    if (o->n_plants == ASSAY_MAX_PLANTS)
+        argp_error(state, "--plant may be given %d times at most", ASSAY_MAX_PLANTS);
+    else if (assay_plant_parse(&o->plants[o->n_plants], arg) != ASSAY_OK)
+        argp_error(state, "--plant '%s': %s", arg, assay_error_text());
+    else
+        o->n_plants++;
+}
+
+static error_t parse_engine(int key, char *arg, struct argp_state *state)
+{
+    assay_options *o = state->input;
+    switch (key) {
+    case KEY_BACKEND:
+        o->backend =
+            one_of(state, "backend", arg, "cpu", "cuda") ? ASSAY_BACKEND_CUDA : ASSAY_BACKEND_CPU;
+        return 0;
+    case KEY_PATH:
+        o->path = one_of(state, "path", arg, "expanded", "latent") ? ASSAY_PATH_LATENT
+                                                                   : ASSAY_PATH_EXPANDED;
+        o->path_given = true;
+        return 0;
+    case KEY_DTYPE:
+        o->dtype = one_of(state, "dtype", arg, "f32", "bf16") ? ASSAY_DTYPE_BF16 : ASSAY_DTYPE_F32;
+        return 0;
+    case KEY_RANKS:
+        o->n_ranks = assay_option_int(state, "ranks", arg, 1, 1024);
+        return 0;
+    case KEY_CHUNK:
+        o->chunk = assay_option_int(state, "chunk", arg, 1, 1 << 20);
+        return 0;
+    case KEY_PLANT:
+        add_plant(o, arg, state);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static error_t parse_prompt(int key, char *arg, struct argp_state *state)
+{
+    assay_options *o = state->input;
+    if (key == 'p')
+        o->text = arg;
+    else if (key == KEY_TOKENS)
+        o->tokens_path = arg;
+    else
+        return ARGP_ERR_UNKNOWN;
+    if (o->text && o->tokens_path)
+        argp_error(state, "-p and --tokens exclude each other");
+    return 0;
+}
+
+static error_t parse_capture(int key, char *arg, struct argp_state *state)
+{
+    assay_options *o = state->input;
+    switch (key) {
+    case KEY_STEP:
+        o->step = assay_option_int(state, "step", arg, 0, 1 << 30);
+        return 0;
+    case KEY_PROFILE:
+        if (!assay_profile_find(arg)) {
+            argp_error(state, "--profile '%s' is not known; `assay list profiles` lists them", arg);
+            return 0;
+        }
+        o->profile = arg;
+        return 0;
+    case KEY_NAMES:
+        o->names = arg;
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static error_t parse_report(int key, char *arg, struct argp_state *state)
+{
+    if (key != KEY_REPORT)
+        return ARGP_ERR_UNKNOWN;
+    ((assay_options *)state->input)->report_dir = arg;
+    return 0;
+}
+
+typedef struct root {
+    assay_options *out;
+    const assay_cli *cli;
+    int n_groups;
+} root;
+
+static error_t parse_root(int key, char *arg, struct argp_state *state)
+{
+    root *r = state->input;
+    assay_options *o = r->out;
+    switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = r->cli->user;
+        for (int i = 1; i < r->n_groups; i++)
+            state->child_inputs[i] = o;
+        return 0;
+    case ARGP_KEY_ARG:
+        if (o->n_args >= r->cli->max_args || o->n_args >= ASSAY_MAX_ARGS)
+            argp_error(state, "'%s' is one argument too many", arg);
+        else
+            o->args[o->n_args++] = arg;
+        return 0;
+    case ARGP_KEY_END:
+        if (o->n_args < r->cli->min_args)
+            argp_error(state, "an argument is missing: %s", o->command->synopsis);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp_option no_options[] = {{0}};
+
+static const struct {
+    unsigned bit; /* 0: every command has it */
+    const char *header;
+    struct argp argp;
+} groups[] = {
+    {ASSAY_OPTIONS_PROMPT, "The prompt:", {prompt_options, parse_prompt, 0, 0, 0, 0, 0}},
+    {ASSAY_OPTIONS_ENGINE, "The engine's run:", {engine_options, parse_engine, 0, 0, 0, 0, 0}},
+    {ASSAY_OPTIONS_CAPTURE, "Captures:", {capture_options, parse_capture, 0, 0, 0, 0, 0}},
+    {ASSAY_OPTIONS_REPORT, "Reports:", {report_options, parse_report, 0, 0, 0, 0, 0}},
+    {0, "Everywhere:", {everywhere_options, parse_everywhere, 0, 0, 0, 0, 0}}};
+
+#define N_GROUPS ((int)(sizeof groups / sizeof *groups))
+#define OWN_HEADER "Options of this command:"
+
+static void show_tables(const assay_cli *cli)
+{
+    if (cli->options)
+        describe(describe_user, OWN_HEADER, cli->options);
+    for (int i = 0; i < N_GROUPS; i++)
+        if (!groups[i].bit || (cli->groups & groups[i].bit))
+            describe(describe_user, groups[i].header, groups[i].argp.options);
+}
+
+static bool is_plain(const char *word)
+{
+    if (!*word)
+        return false;
+    for (; *word; word++)
+        if (!isalnum((unsigned char)*word) && !strchr("-_./:=,+@%", *word))
+            return false;
+    return true;
+}
+
+/* The command line, quoted so that a shell reads the same words again; cut when it is too long. */
+static void write_line(assay_options *o, int argc, char **argv)
+{
+    size_t n = (size_t)snprintf(o->line, sizeof o->line, "assay %s", o->command->name);
+    for (int i = 1; i < argc && n + 8 < sizeof o->line; i++) {
+        const char *quote = is_plain(argv[i]) ? "" : "'";
+        o->line[n++] = ' ';
+        n += (size_t)sprintf(o->line + n, "%s", quote);
+        for (const char *c = argv[i]; *c && n + 8 < sizeof o->line; c++) {
+            if (*c == '\'')
+                n += (size_t)sprintf(o->line + n, "'\\'");
+            o->line[n++] = *c;
+        }
+        n += (size_t)sprintf(o->line + n, "%s", quote);
+    }
+    o->line[n] = '\0';
+}
+
+static void set_defaults(assay_options *o)
+{
+    *o = (assay_options){.command = current,
+                         .backend = ASSAY_BACKEND_CPU,
+                         .path = ASSAY_PATH_EXPANDED,
+                         .dtype = ASSAY_DTYPE_F32,
+                         .n_ranks = 1,
+                         .step = -1,
+                         .started_s = assay_now_s()};
+}
+
+bool assay_options_parse(assay_options *out, int *exit_status, const assay_cli *cli, int argc,
+                         char **argv)
+{
+    if (describe) {
+        show_tables(cli);
+        *exit_status = 0;
+        return false;
+    }
+    struct argp own = {cli->options ? cli->options : no_options, cli->option, 0, 0, 0, 0, 0};
+    struct argp_child children[N_GROUPS + 2] = {{&own, 0, cli->options ? OWN_HEADER : NULL, 1}};
+    root r = {out, cli, 1};
+    for (int i = 0; i < N_GROUPS; i++)
+        if (!groups[i].bit || (cli->groups & groups[i].bit)) {
+            children[r.n_groups] =
+                (struct argp_child){&groups[i].argp, 0, groups[i].header, r.n_groups + 1};
+            r.n_groups++;
+        }
+    set_defaults(out);
+    char doc[4096];
+    snprintf(doc, sizeof doc, "%s%s%s", out->command->help, cli->about ? "\v" : "",
+             cli->about ? cli->about : "");
+    struct argp argp = {no_options, parse_root, out->command->synopsis, doc, children, 0, 0};
+    if (help_wanted) {
+        argp_help(&argp, stdout, ARGP_HELP_STD_HELP & ~(unsigned)ARGP_HELP_EXIT_OK, argv[0]);
+        *exit_status = 0;
+        return false;
+    }
+    write_line(out, argc, argv);
+    if (argp_parse(&argp, argc, argv, 0, NULL, &r)) {
+        *exit_status = ASSAY_EXIT_USAGE;
+        return false;
+    }
+    if (out->n_threads)
+        omp_set_num_threads(out->n_threads);
+    if (!out->quiet)
+        assay_progress_begin(out->command->name);
+    return true;
+}
+
+int assay_command_call(const assay_command *command, int argc, char **argv)
+{
+    char name[64];
+    char *words[argc + 1];
+    snprintf(name, sizeof name, "assay %s", command->name);
+    words[0] = name;
+    for (int i = 1; i <= argc; i++)
+        words[i] = i < argc ? argv[i] : NULL;
+    const assay_command *outer = current;
+    current = command;
+    int status = command->run(argc, words);
+    current = outer;
+    return status;
+}
+
+void assay_options_describe(const assay_command *command, assay_describe_fn *fn, void *user)
+{
+    char *argv[] = {(char *)command->name, NULL};
+    describe = fn;
+    describe_user = user;
+    assay_command_call(command, 1, argv);
+    describe = NULL;
+}
+
+void assay_options_help(const assay_command *command)
+{
+    char *argv[] = {(char *)command->name, NULL};
+    help_wanted = true;
+    assay_command_call(command, 1, argv);
+    help_wanted = false;
+}
+
+assay_status assay_options_engine(assay_engine_options *out, assay_options *options,
+                                  const assay_hparams *hparams)
+{
+    const int max = (int)(sizeof options->settings / sizeof *options->settings);
+    options->n_settings = 0;
+    for (int i = 0; i < options->n_plants; i++)
+        ASSAY_TRY(assay_plant_make(options->settings, &options->n_settings, max,
+                                   &options->plants[i], hparams));
+    *out = assay_engine_options_default();
+    out->backend = options->backend;
+    out->path = options->path;
+    out->dtype = options->dtype;
+    out->n_threads = options->n_threads;
+    options->seams = (assay_seams){options->settings, options->n_settings};
+    if (options->n_settings)
+        out->seams = &options->seams;
+    return ASSAY_OK;
+}
+
+assay_status assay_options_run(assay_run **out, const assay_options *options,
+                               const char *const *paths, int n_paths)
+{
+    assay_run_options r = assay_run_options_default();
+    r.step = options->step;
+    r.profile = options->profile;
+    r.names = options->names;
+    return assay_run_open(out, paths, n_paths, &r);
+}
