@@ -1,0 +1,173 @@
+#include "reports/summary.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "reports/text.h"
+
+/* Appends to a text of limited room; what does not fit is cut. */
+static void append(char *out, size_t room, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static void append(char *out, size_t room, const char *format, ...)
+{
+    size_t n = strlen(out);
+    va_list args;
+    va_start(args, format);
+    if (n < room)
+        vsnprintf(out + n, room - n, format, args);
+    va_end(args);
+}
+
+const char *assay_summary_model(const assay_result *result, const char *member)
+{
+    const char *text = json_string_value(json_object_get(result->model, member));
+    return text ? text : "";
+}
+
+const char *assay_summary_subject(const assay_result *result)
+{
+    const json_t *candidate = json_object_get(result->extra, "candidate");
+    const char *path = json_string_value(json_object_get(candidate, "path"));
+    return path ? path : assay_summary_model(result, "path");
+}
+
+const char *assay_summary_basename(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash && slash[1] ? slash + 1 : path;
+}
+
+int assay_summary_n_checks(const assay_result *result, assay_verdict verdict)
+{
+    int n = 0;
+    for (int i = 0; i < result->n_checks; i++)
+        n += result->checks[i].verdict == verdict;
+    return n;
+}
+
+static void append_checks(char *out, size_t room, const assay_result *result)
+{
+    int failed = assay_summary_n_checks(result, ASSAY_VERDICT_FAIL),
+        skipped = assay_summary_n_checks(result, ASSAY_VERDICT_SKIP),
+        open = assay_summary_n_checks(result, ASSAY_VERDICT_INCONCLUSIVE),
+        n = result->n_checks - skipped;
+    if (failed)
+        append(out, room, "; %d of %d checks failed", failed, n);
+    else
+        append(out, room, "; %d of %d checks passed", n - open, n);
+    if (open)
+        append(out, room, ", %d open", open);
+    if (skipped)
+        append(out, room, ", %d skipped", skipped);
+}
+
+char *assay_summary_counts(char *out, size_t room, const assay_result *result)
+{
+    out[0] = '\0';
+    if (result->n_findings)
+        append(out, room, "%d finding%s", result->n_findings, result->n_findings == 1 ? "" : "s");
+    else
+        append(out, room, "%s",
+               assay_result_verdict(result) == ASSAY_VERDICT_INCONCLUSIVE ? "cannot judge"
+               : assay_result_verdict(result) == ASSAY_VERDICT_FAIL       ? "failed"
+                                                                          : "nothing found");
+    if (result->n_checks)
+        append_checks(out, room, result);
+    if (result->n_points || result->n_judged)
+        append(out, room, "; %" PRId64 " of %" PRId64 " points judged", result->n_judged,
+               result->n_points);
+    if (result->seconds > 0)
+        append(out, room, "; %.1f s", result->seconds);
+    return out;
+}
+
+const char *assay_summary_open_reason(const assay_result *result)
+{
+    assay_verdict verdict = assay_result_verdict(result);
+    if (verdict == ASSAY_VERDICT_PASS || result->n_findings)
+        return "";
+    for (int i = 0; i < result->n_checks; i++)
+        if (result->checks[i].verdict == verdict && result->checks[i].summary)
+            return result->checks[i].summary;
+    return result->notes.n ? result->notes.items[0] : "nothing was judged";
+}
+
+static void append_list(char *out, size_t room, const char *one, const char *many,
+                        const assay_numbers *list)
+{
+    char ranges[160];
+    if (list->n)
+        append(out, room, "%s%s %s", *out ? "; " : "", list->n == 1 ? one : many,
+               assay_text_ranges(ranges, sizeof ranges, list));
+}
+
+char *assay_summary_where(char *out, size_t room, const assay_finding *finding)
+{
+    out[0] = '\0';
+    append_list(out, room, "layer", "layers", &finding->layers);
+    append_list(out, room, "rank", "ranks", &finding->ranks);
+    append_list(out, room, "step", "steps", &finding->steps);
+    for (int i = 0; i < finding->prompts.n; i++)
+        append(out, room, "%s%s",
+               i                         ? ", "
+               : finding->prompts.n == 1 ? "; prompt "
+                                         : "; prompts ",
+               finding->prompts.items[i]);
+    return strncmp(out, "; ", 2) ? out : memmove(out, out + 2, strlen(out + 2) + 1);
+}
+
+static void append_number(char *out, size_t room, const char *name, double x)
+{
+    char text[32];
+    if (assay_text_has(x))
+        append(out, room, "%s%s %s", *out ? ", " : "", name, assay_text_number(text, x));
+}
+
+char *assay_summary_error(char *out, size_t room, const assay_finding *finding)
+{
+    out[0] = '\0';
+    append_number(out, room, "relative", finding->error_rel);
+    append_number(out, room, "cosine", finding->error_cos);
+    append_number(out, room, "gain", finding->error_gain);
+    append_number(out, room, "floor", finding->floor);
+    return out;
+}
+
+char *assay_summary_first_bad(char *out, size_t room, const assay_finding *finding)
+{
+    char got[32], expected[32];
+    out[0] = '\0';
+    if (!finding->has_first_bad)
+        return out;
+    append(out, room, "[");
+    for (int i = 0; i < finding->n_first_bad; i++)
+        append(out, room, "%s%" PRId64, i ? ", " : "", finding->first_bad[i]);
+    append(out, room, "]: got %s, expected %s", assay_text_number(got, finding->first_bad_got),
+           assay_text_number(expected, finding->first_bad_expected));
+    return out;
+}
+
+char *assay_summary_fitted(const assay_finding *finding)
+{
+    char *out = NULL;
+    size_t n = 0;
+    FILE *memory = open_memstream(&out, &n);
+    const char *key;
+    json_t *value;
+    bool first = true;
+    if (!memory)
+        return strdup("");
+    json_object_foreach(finding->fitted, key, value)
+    {
+        char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(5));
+        fprintf(memory, "%s%s %s", first ? "" : ", ", key, text ? text : "?");
+        free(text);
+        first = false;
+    }
+    fclose(memory);
+    return out;
+}
