@@ -1,0 +1,63 @@
+/*
+ * What the decoders share: prototypes, field loads, and the small tables.
+ *
+ * Notation of the headers in this folder: e is the element inside the block, lo(x) = x & 15,
+ * hi(x) = x >> 4 (unsigned bytes), offsets in bytes from the block's start, all little-endian.
+ */
+#ifndef ASSAY_ENGINE_QUANT_BLOCK_H
+#define ASSAY_ENGINE_QUANT_BLOCK_H
+
+#include <stdint.h>
+#include <string.h>
+
+#include "engine/base/number.h"
+#include "engine/quant.h"
+
+assay_dequant_fn assay_dequant_f32, assay_dequant_f16, assay_dequant_bf16, assay_dequant_f64;
+assay_dequant_fn assay_dequant_q4_0, assay_dequant_q4_1, assay_dequant_q5_0, assay_dequant_q5_1;
+assay_dequant_fn assay_dequant_q8_0, assay_dequant_q8_1, assay_dequant_q1_0, assay_dequant_q2_0;
+assay_dequant_fn assay_dequant_q2_k, assay_dequant_q3_k, assay_dequant_q4_k, assay_dequant_q5_k;
+assay_dequant_fn assay_dequant_q6_k, assay_dequant_q8_k, assay_dequant_tq1_0, assay_dequant_tq2_0;
+assay_dequant_fn assay_dequant_iq1_s, assay_dequant_iq1_m, assay_dequant_iq2_xxs;
+assay_dequant_fn assay_dequant_iq2_xs, assay_dequant_iq2_s, assay_dequant_iq3_xxs;
+assay_dequant_fn assay_dequant_iq3_s, assay_dequant_iq4_nl, assay_dequant_iq4_xs;
+assay_dequant_fn assay_dequant_mxfp4, assay_dequant_nvfp4;
+
+static inline uint16_t block_u16(const uint8_t *p)
+{
+    return (uint16_t)(p[0] | p[1] << 8);
+}
+
+static inline uint32_t block_u32(const uint8_t *p)
+{
+    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+
+static inline float block_f16(const uint8_t *p)
+{
+    return assay_f16_to_f32(block_u16(p));
+}
+
+static inline int block_lo(uint8_t x)
+{
+    return x & 15;
+}
+
+static inline int block_hi(uint8_t x)
+{
+    return x >> 4;
+}
+
+/* Pair j of the eight 6-bit (scale, min) pairs in the 12 bytes that Q4_K and Q5_K share. */
+static inline void block_scale_min(int *scale, int *min, const uint8_t *b, int j)
+{
+    *scale = j < 4 ? b[j] & 63 : (b[j + 4] & 15) | (b[j - 4] >> 6) << 4;
+    *min = j < 4 ? b[j + 4] & 63 : b[j + 4] >> 4 | (b[j] >> 6) << 4;
+}
+
+/* Values of the 4-bit codes of IQ4_NL and IQ4_XS. */
+extern const int8_t block_iq4_values[16];
+/* Twice the E2M1 values, codes of MXFP4 and NVFP4. */
+extern const int8_t block_e2m1_twice[16];
+
+#endif
