@@ -15,7 +15,20 @@
  * keys and values of earlier steps the same way (captured where captured, else computed), so decode
  * steps need nothing special.
  *
- * Path: a pass computes attention expanded or latent; both are equal in exact arithmetic.
+ * Path: a pass computes attention expanded or latent; both are equal in exact arithmetic. Points of
+ * the other path can still be put and expected (k and v on a latent pass are judged from kv_b); the
+ * attention op reads those of its own path.
+ *
+ * Attention is always judged on q, k and v (or the latents), never on attn.probs, since no kernel
+ * reads a dump; only where nothing of q and k was captured but probs were, kernel_out is probs x
+ * values.
+ *
+ * Discrete points: attention follows a put attn.index.topk (cut by the causal mask; -1 ignored) of
+ * its layer or, on a layer that shares one, of the nearest layer before it; experts follow put
+ * moe.topk and moe.weights. Ids put without weights: weights from the probabilities at these ids.
+ * Where at most top_k keys are visible, all are selected.
+ *
+ * llama: k, v and k_rope have G heads: [T, G, K], [T, G, V], [T, G, R].
  */
 #ifndef ASSAY_REFERENCES_ORACLE_ORACLE_H
 #define ASSAY_REFERENCES_ORACLE_ORACLE_H
@@ -34,6 +47,7 @@ typedef struct assay_pass assay_pass;
 /* One letter of point.def's axes -> size; S (keys so far) depends on the step. */
 typedef struct assay_oracle_shape {
     char architecture[32];
+    int n_layer_nextn; /* multi-token prediction layers behind the trunk's n_layer */
     int n_layer, n_vocab, n_embd, n_head, n_head_kv, n_rank_q, n_rank_kv, d_nope, d_rope, d_value;
     int n_ff, n_layer_dense, n_expert, n_expert_used, n_group, n_ff_expert, n_ff_shared;
     int index_n_head, index_d_head;
@@ -43,11 +57,13 @@ typedef struct assay_oracle_shape {
 
 /* weight_bytes_max: decoded float64 weights kept at most (0: 2 GiB); least recently used ones go
  * first. */
+/* Reads hyperparameters and checks that the tensors are there; decodes nothing. */
 assay_status assay_oracle_open(assay_oracle **out, const assay_gguf *file,
                                int64_t weight_bytes_max);
 void assay_oracle_close(assay_oracle *oracle);
 const assay_oracle_shape *assay_oracle_shape_of(const assay_oracle *oracle);
-/* The right knobs of this model, by the file. */
+/* The right knobs of this model, by the file. eps of q_a and kv_a norms as the file says; the
+ * caller applies a convention of the producer (profile) to a copy. */
 const assay_knobs *assay_oracle_knobs(const assay_oracle *oracle);
 /* Whether layer `layer` of this model has the point on the given path ("latent" points do not exist
  * on the expanded path). */
@@ -102,6 +118,44 @@ assay_status assay_pass_expect(double *out, assay_pass *pass, int step, assay_po
  * how many (at most max). */
 int assay_pass_interval(assay_point *points, int *layers, int *steps, int max, assay_pass *pass,
                         int step, assay_point point, int layer);
+
+/*
+ * How far each row's choice at a discrete point (moe.topk, attn.index.topk) is from the right one,
+ * where the choice is the value put there (else the oracle's own: all zero).
+ *
+ *   gap     [n_rows] best score that was left out - worst score that was chosen, over the ids that
+ *           differ from the right choice; 0: a right choice; < 0 never. A forbidden group counts
+ * with the distance between the group scores. An id that no key or expert has: HUGE_VAL. n_flips
+ * [n_rows] chosen ids that the right choice does not hold (ties at equal score are no flips) scale
+ * [n_rows] size of the scores at the boundary: the larger magnitude of the two scores
+ *
+ * Right choice: on the captured scores' inputs, as assay_pass_expect gives it. Any output may be
+ * NULL.
+ */
+assay_status assay_pass_selection_gap(double *gap, int64_t *n_flips, double *scale,
+                                      assay_pass *pass, int step, assay_point point, int layer,
+                                      const assay_knobs *knobs);
+
+/* Scores that decide at a discrete point, [T, E] or [T, S]: biased and masked (-inf: not allowed),
+ * computed by the pass. Caller's memory. */
+assay_status assay_pass_selection_scores(double *out, assay_pass *pass, int step, assay_point point,
+                                         int layer, const assay_knobs *knobs);
+
+/* How a reduced sum is split over ranks. */
+typedef enum {
+    ASSAY_PARTIAL_COLUMNS, /* heads of attn.proj; intermediate channels of a feed-forward */
+    ASSAY_PARTIAL_EXPERTS  /* moe.routed: rank r owns experts r E/N ... (r+1) E/N - 1 */
+} assay_partial_kind;
+
+/*
+ * What rank `rank` of n_ranks contributes to the point before the reduction, on the inputs of this
+ * pass: embed (rows of its part of the vocabulary), attn.proj, ffn.out, moe.routed, moe.shared,
+ * moe.out. Fails: ASSAY_BAD_SHAPE when n_ranks does not divide the heads, channels or experts;
+ * ASSAY_MISSING for a point that is no sum over ranks.
+ */
+assay_status assay_pass_expect_partial(double *out, assay_pass *pass, int step, assay_point point,
+                                       int layer, int rank, int n_ranks, assay_partial_kind kind,
+                                       const assay_knobs *knobs);
 
 /* Number of op evaluations so far (one op on one step), to state the cost of a diagnosis. */
 int64_t assay_pass_n_ops(const assay_pass *pass);
