@@ -8,7 +8,7 @@ assay_status assay_render_json(FILE *out, const assay_result *result,
 {
     (void)options;
     json_t *json = assay_result_to_json(result);
-    int bad = json_dumpf(json, out, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
+    int bad = json_dumpf(json, out, JSON_INDENT(1) | JSON_REAL_PRECISION(12));
     json_decref(json);
     if (bad || fputc('\n', out) == EOF)
         return assay_fail(ASSAY_IO, "cannot write the result as JSON");

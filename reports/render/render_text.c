@@ -12,7 +12,7 @@
 
 assay_render_fn assay_render_text;
 
-enum { INDENT = 13, HEAD_FINDINGS = 4, LISTED_POINTS = 8 };
+enum { INDENT = 14, HEAD_FINDINGS = 4, LISTED_POINTS = 8 };
 
 typedef struct page {
     FILE *out;
@@ -70,27 +70,46 @@ static const char * or (const char *text, const char *other)
     return text && *text ? text : other;
 }
 
+/* " (layers 0-3, rank 1)": what the point alone does not say. */
+static const char *spread(char *out, size_t room, const assay_finding *f)
+{
+    char layers[40], ranks[40];
+    assay_text_ranges(layers, sizeof layers, &f->layers);
+    assay_text_ranges(ranks, sizeof ranks, &f->ranks);
+    bool many = f->layers.n > 1, ranked = f->ranks.n > 0;
+    out[0] = '\0';
+    if (many || ranked)
+        snprintf(out, room, " (%s%s%s%s%s)", many ? "layers " : "", many ? layers : "",
+                 many && ranked ? ", " : "",
+                 !ranked           ? ""
+                 : f->ranks.n == 1 ? "rank "
+                                   : "ranks ",
+                 ranked ? ranks : "");
+    return out;
+}
+
 /* "1. CLASS at point: sentence" and the last good point, as they stand in the head. */
 static void head_finding(const page *p, int number, const assay_finding *f)
 {
-    char lead[32];
+    char lead[32], where[128];
     int n = snprintf(lead, sizeof lead, "%2d. ", number);
     const char *class = or (f->fault_class, "UNKNOWN"), *point = or (f->point, "unknown place");
     fprintf(p->out, "%s%s", lead, bold(p));
     assay_text_put(p->out, ASSAY_TEXT_TERMINAL, class);
     fprintf(p->out, "%s at %s", normal(p), bold(p));
     assay_text_put(p->out, ASSAY_TEXT_TERMINAL, point);
-    fprintf(p->out, "%s: ", normal(p));
-    assay_text_wrap(p->out, or (f->sentence, or (f->kind, "wrong numbers")),
-                    n + assay_text_width(class) + 4 + assay_text_width(point) + 2, n, p->width);
+    fprintf(p->out, "%s%s: ", normal(p), spread(where, sizeof where, f));
+    int column =
+        n + assay_text_width(class) + 4 + assay_text_width(point) + assay_text_width(where) + 2;
+    assay_text_wrap(p->out, or (f->sentence, or (f->kind, "wrong numbers")), column, n, p->width);
+    char *good = NULL;
+    if (!f->last_good || !*f->last_good)
+        good = strdup("no good point was seen before it");
+    else if (asprintf(&good, "last good point before it: %s", f->last_good) < 0)
+        good = NULL;
     fprintf(p->out, "%*s", n, "");
-    if (f->last_good && *f->last_good) {
-        fputs("last good point before it: ", p->out);
-        assay_text_put(p->out, ASSAY_TEXT_TERMINAL, f->last_good);
-        fputc('\n', p->out);
-    } else {
-        fputs("no good point was seen before it\n", p->out);
-    }
+    assay_text_wrap(p->out, good, n, n, p->width);
+    free(good);
 }
 
 static void head(const page *p, const assay_result *result)
