@@ -1,0 +1,114 @@
+#include "engine/quant.h"
+
+#include "expect.h"
+#include "quant_vectors.h"
+
+START_TEST(quant_decodes_the_golden_blocks_of_every_type)
+{
+    expect_golden_blocks(assay_quant_decode);
+}
+END_TEST
+
+START_TEST(quant_has_a_golden_line_for_every_block_type_of_files)
+{
+    for (int i = 0; i < assay_quant_count(); i++) {
+        const assay_quant *quant = assay_quant_at(i);
+        if (!quant->decode || quant->block_elements == 1 || strcmp(quant->name, "q8_1") == 0)
+            continue; /* scalars and q8_1 have their own tests */
+        bool found = false;
+        for (size_t g = 0; g < sizeof golden_blocks / sizeof *golden_blocks; g++)
+            if (golden_blocks[g].number == quant->number) {
+                found = true;
+                ck_assert_str_eq(golden_blocks[g].name, quant->name);
+                ck_assert_int_eq(golden_blocks[g].elements, quant->block_elements);
+                ck_assert_int_eq(golden_blocks[g].bytes, quant->block_bytes);
+            }
+        ck_assert_msg(found, "no golden line for %s", quant->name);
+    }
+}
+END_TEST
+
+START_TEST(quant_agrees_bit_for_bit_with_the_vector_file)
+{
+    if (!expect_vector_file(assay_quant_decode))
+        fprintf(stderr, "quant-vectors.h5 is not here: not compared\n");
+}
+END_TEST
+
+START_TEST(quant_decodes_scalars)
+{
+    float y[4];
+    const float f32[4] = {1.0f, -0.0f, INFINITY, 0x1p-149f};
+    EXPECT_OK(assay_quant_decode(y, 0, f32, 4));
+    ck_assert_mem_eq(y, f32, sizeof f32);
+    const double f64[2] = {0.1, -1e-300};
+    EXPECT_OK(assay_quant_decode(y, 28, f64, 2));
+    ck_assert(y[0] == 0.1f && y[1] == 0.0f && signbit(y[1]));
+    const uint16_t f16[4] = {0x3C00, 0x0001, 0xFC00, 0x7E00};
+    EXPECT_OK(assay_quant_decode(y, 1, f16, 4));
+    ck_assert(y[0] == 1.0f && y[1] == 0x1p-24f && y[2] == -INFINITY && isnan(y[3]));
+    const uint16_t bf16[4] = {0x3F80, 0x0001, 0xFF80, 0x7FC1};
+    EXPECT_OK(assay_quant_decode(y, 30, bf16, 4));
+    ck_assert(y[0] == 1.0f && y[1] == 0x1p-133f && y[2] == -INFINITY && isnan(y[3]));
+}
+END_TEST
+
+/* Activation format: the second f16 is the sum and takes no part in the values. */
+START_TEST(quant_q8_1_ignores_its_sum)
+{
+    uint8_t block[36] = {0x00, 0x38, 0xff, 0x7f}; /* d = 0.5, s = NaN */
+    for (int e = 0; e < 32; e++)
+        block[4 + e] = (uint8_t)(e - 16);
+    float y[32];
+    EXPECT_OK(assay_quant_decode(y, 9, block, 32));
+    for (int e = 0; e < 32; e++)
+        ck_assert(y[e] == 0.5f * (float)(e - 16));
+}
+END_TEST
+
+/* The E8M0 exponents around the step from subnormal to normal float32. */
+START_TEST(quant_mxfp4_reaches_subnormal_scales)
+{
+    const float want[4] = {0x1p-128f, 0x1p-127f, 0x1p-126f, 0x1p-125f};
+    for (int e = 0; e < 4; e++) {
+        uint8_t block[17] = {(uint8_t)e, 0x01};
+        float y[32];
+        EXPECT_OK(assay_quant_decode(y, 39, block, 32));
+        ck_assert(y[0] == want[e] && y[16] == 0.0f);
+    }
+}
+END_TEST
+
+START_TEST(quant_refuses_cut_blocks_and_unknown_types)
+{
+    float y[256];
+    uint8_t zeros[256] = {0};
+    EXPECT_FAILS(ASSAY_BAD_SHAPE, assay_quant_decode(y, 8, zeros, 33));
+    EXPECT_SAYS("multiple of 32");
+    EXPECT_FAILS(ASSAY_BAD_SHAPE, assay_quant_decode(y, 8, zeros, -32));
+    const int removed[] = {4, 5, 31, 32, 33, 36, 37, 38, 43, -1};
+    for (size_t i = 0; i < sizeof removed / sizeof *removed; i++) {
+        ck_assert_ptr_null(assay_quant_find(removed[i]));
+        EXPECT_FAILS(ASSAY_UNSUPPORTED, assay_quant_decode(y, removed[i], zeros, 32));
+    }
+    EXPECT_FAILS(ASSAY_UNSUPPORTED, assay_quant_decode(y, 26, zeros, 4));
+    ck_assert_ptr_null(assay_quant_by_name("q9_9"));
+    ck_assert_int_eq(assay_quant_by_name("Q4_K")->number, 12);
+}
+END_TEST
+
+START_TEST(quant_numbers_and_names_are_unique)
+{
+    for (int i = 0; i < assay_quant_count(); i++) {
+        const assay_quant *quant = assay_quant_at(i);
+        ck_assert_ptr_eq(assay_quant_find(quant->number), quant);
+        ck_assert_ptr_eq(assay_quant_by_name(quant->name), quant);
+    }
+}
+END_TEST
+
+EXPECT_MAIN("quant", quant_decodes_the_golden_blocks_of_every_type,
+            quant_has_a_golden_line_for_every_block_type_of_files,
+            quant_agrees_bit_for_bit_with_the_vector_file, quant_decodes_scalars,
+            quant_q8_1_ignores_its_sum, quant_mxfp4_reaches_subnormal_scales,
+            quant_refuses_cut_blocks_and_unknown_types, quant_numbers_and_names_are_unique)
