@@ -17,8 +17,8 @@ assay_status assay_merge_push(assay_merge_space *space, int32_t id, uint32_t at,
     int64_t i = space->n_symbols;
     ASSAY_TRY(assay_grow(&space->symbols, &space->symbol_capacity, i + 1, sizeof *space->symbols,
                          "symbols"));
-    space->symbols[i] = (assay_symbol){
-        .id = id, .at = at, .n = n, .previous = (int32_t)i - 1, .next = -1};
+    space->symbols[i] =
+        (assay_symbol){.id = id, .at = at, .n = n, .previous = (int32_t)i - 1, .next = -1};
     if (i > 0)
         space->symbols[i - 1].next = (int32_t)i;
     space->n_symbols = i + 1;

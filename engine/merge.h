@@ -12,8 +12,8 @@
 #include <stdint.h>
 
 typedef struct assay_symbol {
-    int32_t id;      /* whatever the rule means by it */
-    uint32_t at, n;  /* span of the text; n = 0: merged into its left neighbour */
+    int32_t id;             /* whatever the rule means by it */
+    uint32_t at, n;         /* span of the text; n = 0: merged into its left neighbour */
     int32_t previous, next; /* indices; -1 at the ends */
 } assay_symbol;
 

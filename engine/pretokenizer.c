@@ -56,7 +56,7 @@ static assay_status find_row(const struct row **out, const char *name, size_t n_
 
 assay_status assay_pretokenizer_new(assay_pretokenizer **out, const char *name, size_t n_name)
 {
-    const struct row *row;
+    const struct row *row = NULL;
     assay_pretokenizer *pre = NULL;
     ASSAY_TRY(find_row(&row, name, n_name));
     ASSAY_TRY(assay_alloc(&pre, 1, sizeof *pre, "pre-tokenizer"));
@@ -70,9 +70,10 @@ assay_status assay_pretokenizer_new(assay_pretokenizer **out, const char *name, 
             char text[128];
             pcre2_get_error_message(error, (PCRE2_UCHAR *)text, sizeof text);
             assay_pretokenizer_free(pre);
-            return assay_fail(ASSAY_UNSUPPORTED,
-                              "pre-tokenizer '%s': this PCRE2 library refuses pattern %d at %zu: %s",
-                              row->names, i, (size_t)at, text);
+            return assay_fail(
+                ASSAY_UNSUPPORTED,
+                "pre-tokenizer '%s': this PCRE2 library refuses pattern %d at %zu: %s", row->names,
+                i, (size_t)at, text);
         }
         pcre2_jit_compile(code, PCRE2_JIT_COMPLETE); /* only speed: the interpreter does as well */
         pre->codes[pre->n_codes++] = code;

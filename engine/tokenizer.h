@@ -35,6 +35,13 @@ assay_status assay_tokenizer_encode(assay_ids *out, const assay_tokenizer *token
  * out of range fails. */
 assay_status assay_tokenizer_decode(char **text, size_t *n_bytes, const assay_tokenizer *tokenizer,
                                     const int32_t *ids, int64_t n);
+/*
+ * Encodes any bytes and decodes the ids again. ASSAY_CANNOT_JUDGE if other bytes come back: the
+ * vocabulary lacks bytes, or it is SentencePiece and the text holds U+2581. The entry for fuzzing.
+ */
+assay_status assay_tokenizer_round_trip(const assay_tokenizer *tokenizer, const uint8_t *bytes,
+                                        size_t n, bool parse_special);
+/* End of generation: the file's end, end-of-turn and end-of-message ids and well-known texts. */
 bool assay_tokenizer_is_end(const assay_tokenizer *tokenizer, int32_t id);
 void assay_ids_clear(assay_ids *ids);
 

@@ -9,16 +9,26 @@
 /* Texts that end generation whatever the keys say. Source: the list in llama.cpp's llama-vocab.cpp;
  * files often name only one of several ends. */
 static const char *const end_texts[] = {
-    "<|eot_id|>",        "<|im_end|>",
-    "<|end|>",           "<|return|>",
-    "<|call|>",          "<|flush|>",
-    "<|calls|>",         "<end_of_turn>",
-    "<|endoftext|>",     "</s>",
-    "<|eom_id|>",        "<EOT>",
-    "_<EOT>",            "[EOT]",
-    "[EOS]",             "<|end_of_text|>",
-    "<end_of_utterance>", "<eos>",
-    "<\xEF\xBD\x9C" "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>",
+    "<|eot_id|>",
+    "<|im_end|>",
+    "<|end|>",
+    "<|return|>",
+    "<|call|>",
+    "<|flush|>",
+    "<|calls|>",
+    "<end_of_turn>",
+    "<|endoftext|>",
+    "</s>",
+    "<|eom_id|>",
+    "<EOT>",
+    "_<EOT>",
+    "[EOT]",
+    "[EOS]",
+    "<|end_of_text|>",
+    "<end_of_utterance>",
+    "<eos>",
+    "<\xEF\xBD\x9C"
+    "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>",
 };
 
 void assay_vocabulary_clear(assay_vocabulary *vocabulary)
@@ -113,7 +123,8 @@ static assay_status load_scores(assay_vocabulary *v, const assay_gguf *file)
     return ASSAY_OK;
 }
 
-/* *id keeps its default, made "none" where the vocabulary is too small for it, if the key is absent. */
+/* *id keeps its default, made "none" where the vocabulary is too small for it, if the key is
+ * absent. */
 static assay_status special_id(int32_t *id, const assay_vocabulary *v, const assay_gguf *file,
                                const char *name)
 {
@@ -164,9 +175,9 @@ static assay_status load_special_ids(assay_vocabulary *v, const assay_gguf *file
     ASSAY_TRY(optional_bool(&v->add_start, file, PREFIX "add_bos_token"));
     ASSAY_TRY(optional_bool(&v->add_space_prefix, file, PREFIX "add_space_prefix"));
     if (v->add_start && v->start < 0)
-        return assay_fail(ASSAY_BAD_FILE, "a start token is asked for ('" PREFIX
-                                          "add_bos_token'), but '" PREFIX
-                                          "bos_token_id' is missing");
+        return assay_fail(ASSAY_BAD_FILE,
+                          "a start token is asked for ('" PREFIX "add_bos_token'), but '" PREFIX
+                          "bos_token_id' is missing");
     return ASSAY_OK;
 }
 

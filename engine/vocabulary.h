@@ -30,8 +30,8 @@ typedef struct assay_vocabulary {
     assay_string_table strings;
     int32_t n_tokens;
     uint8_t *types;
-    float *scores; /* NULL: the file has none */
-    bool *ends;    /* end of generation */
+    float *scores;          /* NULL: the file has none */
+    bool *ends;             /* end of generation */
     int32_t start, unknown; /* -1: none */
     bool add_start, add_space_prefix;
     /* Special tokens, longest text first (then by id), and the same grouped by first byte:
