@@ -86,11 +86,18 @@ typedef struct assay_run_info {
     int n_unmapped; /* datasets that no row of names.def maps */
 } assay_run_info;
 
+/* Sizes of a model, for dumps that do not show them; 0: unknown. */
+typedef struct assay_run_sizes {
+    int n_head, n_head_kv, d_nope, d_rope, d_value, n_rank_kv, index_n_head, n_layer_dense;
+    bool is_mla, is_moe;
+} assay_run_sizes;
+
 typedef struct assay_run_options {
-    const char *prompt;  /* only this one; NULL: all */
-    const char *profile; /* by name; NULL: by producer */
-    int step;            /* only this one; -1: all */
-    const char *names;   /* a user's YAML name map; NULL: none */
+    const char *prompt;           /* only this one; NULL: all */
+    const char *profile;          /* by name; NULL: by producer */
+    int step;                     /* only this one; -1: all */
+    const char *names;            /* a user's YAML name map; NULL: none */
+    const assay_run_sizes *sizes; /* of the model, where one is at hand; NULL: learnt from shapes */
 } assay_run_options;
 
 assay_run_options assay_run_options_default(void);

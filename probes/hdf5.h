@@ -1,0 +1,84 @@
+/*
+ * HDF5, as far as this project needs it: the one place that opens, walks and reads such files.
+ *
+ * Files may come from strangers. Only hard links are followed (soft and external links are refused
+ * by name), nothing is walked recursively, counts are bounded before they are used, data in other
+ * files is refused unless the caller allows it, and filters must be at hand. HDF5's own printing is
+ * switched off; its innermost message is put behind our line.
+ *
+ * The serial HDF5 library is not safe for threads: all calls of one process come from one thread at
+ * a time.
+ */
+#ifndef ASSAY_PROBES_HDF5_H
+#define ASSAY_PROBES_HDF5_H
+
+#include <hdf5.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "engine/base/number.h"
+#include "engine/base/status.h"
+
+#define ASSAY_H5_MAX_DIMS 6
+#define ASSAY_H5_MAX_LINKS 200000
+#define ASSAY_H5_MAX_TEXT (1 << 20)
+
+/* Switches HDF5's own error output off; called by every function here that needs it. */
+void assay_h5_quiet(void);
+
+/* assay_fail with HDF5's innermost message behind the line. */
+assay_status assay_h5_fail(assay_status code, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* Read-only. Fails: ASSAY_IO (cannot be read), ASSAY_BAD_FILE (not HDF5, or damaged). */
+assay_status assay_h5_open(hid_t *out, const char *path);
+
+typedef struct assay_h5_names {
+    char **items;
+    int n;
+} assay_h5_names;
+
+/* Names of the members of a group, sorted. place: for the error line. Refuses links that are not
+ * hard. */
+assay_status assay_h5_list(assay_h5_names *out, hid_t file, const char *group);
+void assay_h5_names_clear(assay_h5_names *names);
+
+/* 'g' group, 'd' dataset, '?' something else, 0: no such member. path is absolute. */
+char assay_h5_kind(hid_t file, const char *path);
+
+/*
+ * Attributes of the object at path. Absent: *found = false, *out untouched. Of another type:
+ * ASSAY_BAD_FILE. Strings and arrays are the caller's to free.
+ */
+assay_status assay_h5_attr_text(char **out, bool *found, hid_t file, const char *path,
+                                const char *name);
+assay_status assay_h5_attr_ints(int64_t **out, int64_t *n, bool *found, hid_t file,
+                                const char *path, const char *name);
+assay_status assay_h5_attr_int(int64_t *out, bool *found, hid_t file, const char *path,
+                               const char *name);
+assay_status assay_h5_attr_double(double *out, bool *found, hid_t file, const char *path,
+                                  const char *name);
+
+typedef struct assay_h5_info {
+    int n_dims;
+    int64_t dims[ASSAY_H5_MAX_DIMS];
+    int64_t count;
+    assay_dtype dtype;  /* of the stored numbers; 16-bit unsigned integers read as F16's carrier:
+                           ASSAY_DTYPE_COUNT */
+    bool is_number;     /* real float or integer; false: compound, string, ... */
+    bool is_unsigned16; /* bits of a 16-bit format */
+    bool is_virtual;    /* put together from other files */
+} assay_h5_info;
+
+/* Shape and type, checked: rank, overflow, a size that the stored bytes can back, filters. */
+assay_status assay_h5_dataset(assay_h5_info *out, hid_t file, const char *path);
+
+/* All values as float64 (integers exactly up to 2^53). out: info.count. */
+assay_status assay_h5_read_f64(double *out, hid_t file, const char *path,
+                               const assay_h5_info *info);
+assay_status assay_h5_read_u16(uint16_t *out, hid_t file, const char *path,
+                               const assay_h5_info *info);
+/* A list of int32 (tokens). Values outside int32 are refused. */
+assay_status assay_h5_read_ids(int32_t **out, int64_t *n, hid_t file, const char *path);
+
+#endif

@@ -1,0 +1,92 @@
+/*
+ * Layouts: how a value lies in somebody's dump, and the way from there to the canonical axes of a
+ * point.
+ *
+ * A layout is three short texts, the same in names.def and in a user's name map:
+ *
+ *   axes   letters of the stored axes, outermost first ("HTK"), '1' for an axis of size one; empty:
+ *          the point's own. Behind '>' the axes that come out, where they are not the point's own
+ *          ("GTK>TGK"). One stored axis may hold several neighbours ([T, H*K] for "THK"); leading
+ *          axes of size one (batch) may come in front.
+ *   take   parts of axes that are kept, separated by spaces: "R=K[-R:]" the last R of K, called R
+ *          from then on, "L=C[:L]" the first L, "C=O[Q:]" from Q on, "H[0]" one entry, whose axis
+ *          goes, "F=Y[:/2]" and "F=Y[/2:]" halves. Bounds are letters or numbers.
+ *   order  what is done to the innermost axis afterwards:
+ *            pairs        rotary pairs, half-split -> adjacent, on its last R, where the profile
+ *                         says that the engine leaves them half-split after rotation
+ *            pairs-all    the same on the whole axis, always (llama: converters permute rows of q
+ *                         and k, model-spec of GGUF files)
+ *            pairs-first  the same as pairs on its first R (indexer)
+ *            hadamard     orthonormal Hadamard matrix (Sylvester order) undone, where the profile
+ *                         says so
+ *            nope-over    its last R are put in from the same point one hand-over earlier (the
+ *                         kernel's query holds the nope part of attn.q as it will be read; the
+ *                         rotary part before rotation is in the projection alone)
+ *            keys         selected key positions: those >= S (padding of the cache) dropped, rows
+ *                         filled up with -1 to min(X, S)
+ *
+ * Sizes: one number per letter, learnt from values whose axes all lie apart, from C = L + R,
+ * K = N + R, B = N + V, and from the model where there is one. T and S are the step's. S is cut to
+ * the keys there are when the cache was padded.
+ */
+#ifndef ASSAY_REFERENCES_LAYOUT_H
+#define ASSAY_REFERENCES_LAYOUT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "engine/base/buffer.h"
+#include "engine/base/status.h"
+#include "references/run.h"
+
+#define ASSAY_LAYOUT_AXES 6
+
+typedef struct assay_layout {
+    const char *axes, *take, *order;
+} assay_layout;
+
+typedef struct assay_sizes {
+    int64_t of[128]; /* by letter; 0: unknown */
+} assay_sizes;
+
+typedef struct assay_plan {
+    int n;
+    int64_t size[ASSAY_LAYOUT_AXES];  /* stored axes, one letter each */
+    int64_t start[ASSAY_LAYOUT_AXES]; /* what is taken of them */
+    int64_t length[ASSAY_LAYOUT_AXES];
+    int from[ASSAY_MAX_DIMS]; /* stored axis behind each outgoing one */
+    int n_out;
+    int64_t dims[ASSAY_MAX_DIMS];
+    int order;          /* index of the rows in layout.c */
+    int64_t pairs_from; /* first channel and width of the pairs on the innermost axis */
+    int64_t pairs_n;
+    int64_t n_keys;
+} assay_plan;
+
+/* Binds the letters of `axes` to dims, where each stored axis is one letter and T is the step's
+ * (at least 2, so that it cannot be a batch axis); learns nothing else. */
+void assay_sizes_learn(assay_sizes *sizes, const char *axes, const int64_t *dims, int n_dims,
+                       int64_t n_tokens);
+/* Follows the sums between letters until nothing new comes out. */
+void assay_sizes_close(assay_sizes *sizes, bool is_mla);
+
+/*
+ * point_axes: of point.def. sizes: T and S set for this step. Fails: ASSAY_BAD_SHAPE (what does not
+ * fit, in words), ASSAY_USAGE (the layout text is wrong).
+ */
+assay_status assay_layout_plan(assay_plan *out, const assay_layout *layout, const char *point_axes,
+                               const int64_t *dims, int n_dims, const assay_sizes *sizes,
+                               const assay_profile *profile);
+int64_t assay_plan_n_in(const assay_plan *plan);
+int64_t assay_plan_n_out(const assay_plan *plan);
+/* out: n_out, in: n_in; not the same memory. */
+void assay_plan_apply(double *out, const double *in, const assay_plan *plan);
+
+/* nope-over: whether the plan needs the same point one hand-over earlier, and putting it in. */
+bool assay_plan_needs_base(const assay_plan *plan);
+void assay_plan_overlay(double *out, const double *base, const assay_plan *plan);
+
+/* Checks the three texts alone (a user's map): ASSAY_USAGE. */
+assay_status assay_layout_check(const assay_layout *layout);
+
+#endif

@@ -1,0 +1,78 @@
+/*
+ * Inside of a run: what run.c, the openers (run_foreign.c, run_capture.c) and run_read.c share.
+ */
+#ifndef ASSAY_REFERENCES_RUN_PRIVATE_H
+#define ASSAY_REFERENCES_RUN_PRIVATE_H
+
+#include "probes/hdf5.h"
+#include "references/layout.h"
+#include "references/names.h"
+#include "references/run.h"
+
+/* Where stored numbers lie. */
+typedef struct assay_source {
+    int file;   /* index into assay_run.files */
+    char *path; /* dataset; owned by the run */
+    assay_h5_info info;
+    assay_dtype packed; /* 16-bit words hold this format; ASSAY_DTYPE_COUNT: numbers as they are */
+} assay_source;
+
+typedef struct assay_entry {
+    assay_seen seen; /* first: an assay_seen of the outside is one of these */
+    assay_source source;
+    assay_plan plan;
+    const struct assay_entry *base; /* value that is laid under (order nope-over); NULL: none */
+    int row_rank;                   /* hand_over as the row says it, before renumbering */
+} assay_entry;
+
+typedef struct assay_step_data {
+    assay_run_step about;
+    int32_t *tokens;
+    assay_entry *entries;
+    int n_entries, room;
+} assay_step_data;
+
+typedef struct assay_prompt_data {
+    assay_run_prompt about;
+    assay_step_data *steps;
+    int n_steps;
+} assay_prompt_data;
+
+typedef struct assay_run_file {
+    char *path;
+    hid_t id;
+    int rank;
+} assay_run_file;
+
+struct assay_run {
+    assay_run_info info;
+    assay_profile profile;
+    assay_run_file *files;
+    int n_files;
+    assay_prompt_data *prompts;
+    int n_prompts;
+    char **unmapped;
+    int n_unmapped;
+    void **kept; /* memory that lives as long as the run */
+    size_t n_kept, kept_room;
+};
+
+/* Hands memory over to the run; NULL is passed on. Fails: ASSAY_NO_MEMORY (memory is freed). */
+assay_status assay_run_keep(assay_run *run, void *memory);
+/* Formatted text owned by the run. */
+assay_status assay_run_text(const char **out, assay_run *run, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+assay_status assay_run_add_unmapped(assay_run *run, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+/* A new zeroed entry at the end of the step (invalidates earlier pointers). */
+assay_status assay_step_add(assay_entry **out, assay_step_data *step);
+/* Sorts entries, renumbers hand-overs from 0 and links bases. Drops entries without their base. */
+assay_status assay_step_close(assay_run *run, assay_step_data *step);
+
+assay_status assay_run_open_capture(assay_run *run, const assay_run_options *options);
+assay_status assay_run_open_foreign(assay_run *run, const assay_run_options *options);
+
+/* Profile of a producer; model_class refines it. */
+const assay_profile *assay_profile_for(const char *producer, const char *model_class);
+
+#endif
