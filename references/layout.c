@@ -99,10 +99,12 @@ void assay_sizes_close(assay_sizes *sizes, bool is_mla)
 
 /*
  * Lets each stored dimension stand for one letter or for several neighbours whose product it is.
- * A letter of unknown size is found when it is the only one of its dimension. T stands alone.
+ * A letter of unknown size is found when it is the only one of its dimension. T stands alone. When
+ * not strict, a dimension of one letter says its size itself, whatever was known (layers of
+ * different widths).
  */
 static bool fit(int64_t *size, const char *letters, const int64_t *dims, int n_dims,
-                const assay_sizes *sizes)
+                const assay_sizes *sizes, bool strict)
 {
     int n = (int)strlen(letters);
     if (n_dims == 0 || n == 0)
@@ -114,7 +116,7 @@ static bool fit(int64_t *size, const char *letters, const int64_t *dims, int n_d
         for (int i = 0; i < take && ok; i++) {
             char c = letters[i];
             int64_t known = c == '1' ? 1 : sizes->of[c & 127];
-            bool is_free = take == 1 && c != 'T' && c != '1'; /* its own size is there to see */
+            bool is_free = !strict && take == 1 && c != 'T' && c != '1';
             ok = !(take > 1 && c == 'T');
             if (known && !is_free) {
                 size[i] = known;
@@ -134,7 +136,7 @@ static bool fit(int64_t *size, const char *letters, const int64_t *dims, int n_d
         } else if (product != dims[0]) {
             continue;
         }
-        if (fit(size + take, letters + take, dims + 1, n_dims - 1, sizes))
+        if (fit(size + take, letters + take, dims + 1, n_dims - 1, sizes, strict))
             return true;
     }
     return false;
@@ -153,12 +155,17 @@ static const char *shape_text(char *out, size_t room, const int64_t *dims, int n
 static assay_status fit_axes(assay_plan *plan, const char *letters, const int64_t *dims, int n_dims,
                              const assay_sizes *sizes)
 {
-    for (; n_dims > 0; dims++, n_dims--) {
-        if (fit(plan->size, letters, dims, n_dims, sizes))
-            return ASSAY_OK;
-        if (dims[0] != 1)
-            break;
-    }
+    int n_batch = 0; /* leading axes of size one that can be dropped */
+    while (n_batch < n_dims && dims[n_batch] == 1)
+        n_batch++;
+    for (int strict = 1; strict >= 0; strict--)
+        for (int i = 0; i <= n_batch && i < n_dims; i++)
+            if (fit(plan->size, letters, dims + i, n_dims - i, sizes, strict))
+                return ASSAY_OK;
+    int n_more = n_dims - (int)strlen(letters);
+    n_more = n_more < 0 ? 0 : n_more > n_batch ? n_batch : n_more;
+    dims += n_more;
+    n_dims -= n_more;
     char text[160];
     int64_t rows = sizes->of['T'];
     if (n_dims > 0 && letters[0] == 'T' && rows && dims[0] != rows)

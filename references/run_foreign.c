@@ -87,6 +87,11 @@ static bool is_moe(const dump *d, int layer)
     return sizes && sizes->is_moe && layer >= sizes->n_layer_dense;
 }
 
+static bool is_word(const char *text, size_t n, const char *word)
+{
+    return n == strlen(word) && !strncmp(text, word, n);
+}
+
 static bool holds(const dump *d, const char *when, int layer)
 {
     for (const char *p = when; *p;) {
@@ -96,8 +101,9 @@ static bool holds(const dump *d, const char *when, int layer)
         size_t n = strcspn(p, " ");
         if (n == 0)
             break;
-        bool is =
-            n == 3 && !strncmp(p, "moe", 3) ? is_moe(d, layer) : has_layer_name(d, p, n, layer);
+        bool is = is_word(p, n, "moe")          ? is_moe(d, layer)
+                  : is_word(p, n, "rope-first") ? d->run->profile.cache_rope_first
+                                                : has_layer_name(d, p, n, layer);
         if (is == negate)
             return false;
         p += n;
