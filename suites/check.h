@@ -1,6 +1,10 @@
 /*
  * The rows of `assay check`: one row in check.def and one file check/check_<name>.c each.
  *     X(id, "name", "what it shows", "needs", function)
+ *
+ * Rows run in the order of the table. A row that cannot apply is SKIP with its reason; a row that
+ * was asked for and could not be judged is INCONCLUSIVE; nothing that was not compared is a PASS.
+ * With plants, every row that runs the engine runs the planted one: it is the engine under test.
  */
 #ifndef ASSAY_SUITES_CHECK_H
 #define ASSAY_SUITES_CHECK_H
@@ -11,23 +15,55 @@
 #include "reports/fault.h"
 #include "reports/finding.h"
 
+#define ASSAY_CHECK_MAX_PROMPTS 16
+#define ASSAY_CHECK_MAX_PLANTS 16
+
+typedef void assay_check_progress_fn(void *user, const char *row, int done, int total);
+
+typedef struct assay_check_options {
+    const char *model_path;
+    const char *reference_path, *twin_path, *against_path; /* NULL: none given */
+    const char *profile;         /* conventions of the reference; NULL: by its producer */
+    assay_engine_options engine; /* backend, path, dtype, threads; seams come from the plants */
+    const assay_plant *plants;
+    int n_plants;
+    int n_ranks, chunk;
+    const char *reproduce;             /* the command that shows a finding again */
+    double time_budget_s;              /* prompts are cut to it */
+    assay_check_progress_fn *progress; /* NULL: none */
+    void *progress_user;
+} assay_check_options;
+
+assay_check_options assay_check_options_default(void);
+
+/* A prompt that rows run: the reference's, or seeded ids. */
+typedef struct assay_check_prompt {
+    char name[64];
+    const int32_t *tokens; /* owned by the context or by the reference */
+    int64_t n;
+    int reference_index; /* prompt of the reference; -1: seeded */
+} assay_check_prompt;
+
 /* What a check may use; opened once for all rows. */
 typedef struct assay_check_context {
-    const char *model_path;
-    assay_gguf *file;     /* NULL: it could not be opened (row `file` then fails) */
-    assay_model *model;   /* NULL: see above */
+    const assay_check_options *options;
+    assay_gguf *file;   /* never NULL while rows run */
+    assay_model *model; /* the reference's conventions applied; NULL: see model_error */
+    assay_status model_status;
+    char model_error[512];
     assay_oracle *oracle; /* opened on first use by assay_check_oracle */
     assay_run *reference; /* NULL: none given */
     assay_run *twin;      /* NULL: none given */
-    const char *reference_path, *twin_path, *against_path;
-    assay_engine_options engine; /* backend, path, dtype, threads, seams as the command line asks */
-    const assay_plant *plants;
-    int n_plants;
-    const assay_seam_setting *settings; /* of all plants */
+    assay_engine_options engine;
+    assay_seams seams;
+    assay_seam_setting settings[4 * ASSAY_CHECK_MAX_PLANTS]; /* of all plants */
     int n_settings;
-    int n_ranks, chunk;
-    const char *expected_text; /* for smoke; NULL: the reference's */
-    double time_budget_s;
+    int n_prompts;
+    assay_check_prompt prompts[ASSAY_CHECK_MAX_PROMPTS];
+    int32_t *seeded;      /* memory of seeded prompts */
+    assay_run *seen;      /* capture of the engine over the prompts, by assay_check_capture */
+    char folder[64];      /* scratch folder of the capture; "" none */
+    int n_ops_findings;   /* findings of the forced pass; -1: it has not run */
     assay_result *result; /* findings go here */
 } assay_check_context;
 
@@ -42,5 +78,25 @@ typedef struct assay_check {
 
 int assay_check_count(void);
 const assay_check *assay_check_at(int index);
+
+/*
+ * Opens the model, runs all rows, fills result: rows, findings, notes, coverage. A model file that
+ * cannot be read is the failed row `file`, and its error code is returned with its line; all other
+ * rows are then SKIP.
+ */
+assay_status assay_check_run(assay_result *result, const assay_check_options *options);
+
+/* For rows. */
+assay_status assay_check_say(assay_check_row *row, assay_verdict verdict, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* The oracle of the model, opened on first use. */
+assay_status assay_check_oracle(assay_oracle **out, assay_check_context *context);
+/* An engine under test: options of the command line, planted; positions: room in its cache. */
+assay_status assay_check_engine(assay_engine **out, assay_check_context *context,
+                                const assay_engine_options *options, int64_t positions);
+/* The engine's capture over all prompts (the reference's steps where there are some), opened as a
+ * run. */
+assay_status assay_check_capture(assay_run **out, assay_check_context *context);
+void assay_check_drop_capture(assay_check_context *context);
 
 #endif

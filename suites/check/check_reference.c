@@ -1,0 +1,73 @@
+/*
+ * engine = reference: the engine run on the reference's tokens with its conventions applied, then
+ * every point compared, and the agreement of the logits stated.
+ */
+#include <math.h>
+#include <stdio.h>
+
+#include "references/compare.h"
+#include "suites/check.h"
+
+#define MAX_DETAILS 20
+
+static assay_status list_failures(assay_check_row *row, const assay_comparison *comparison,
+                                  int *n_failed, const assay_compared **first)
+{
+    char name[ASSAY_POINT_NAME_BYTES];
+    *n_failed = 0;
+    for (int i = 0; i < assay_comparison_n(comparison); i++) {
+        const assay_compared *x = assay_comparison_at(comparison, i);
+        if (x->passed)
+            continue;
+        if (!(*n_failed)++)
+            *first = x;
+        if (*n_failed <= MAX_DETAILS)
+            ASSAY_TRY(assay_strings_add(&row->details, "step %d, %s: relative %.2e: %s", x->step,
+                                        assay_point_format(name, x->point, x->layer),
+                                        x->metrics.rel, x->why));
+    }
+    for (int i = 0; i < assay_comparison_n_notes(comparison); i++)
+        ASSAY_TRY(assay_strings_add(&row->details, "%s", assay_comparison_note_at(comparison, i)));
+    return ASSAY_OK;
+}
+
+static assay_status judge(assay_check_row *row, assay_check_context *c,
+                          const assay_comparison *comparison)
+{
+    const assay_agreement *a = assay_comparison_agreement(comparison);
+    const assay_profile *profile = assay_run_about(c->reference)->profile;
+    const assay_compared *first = NULL;
+    char agreement[160] = "no logits in common", name[ASSAY_POINT_NAME_BYTES];
+    int n_failed, n = assay_comparison_n(comparison);
+    ASSAY_TRY(list_failures(row, comparison, &n_failed, &first));
+    if (a && a->n_rows > 0)
+        snprintf(agreement, sizeof agreement,
+                 "KL %.1e mean, %.1e worst, top-1 %lld of %lld, top-5 %.1f%%", a->kl_mean,
+                 a->kl_max, (long long)a->n_top1_equal, (long long)a->n_rows,
+                 100 * a->top5_overlap);
+    if (profile)
+        ASSAY_TRY(assay_strings_add(&row->details, "conventions of '%s' applied to the run: %s",
+                                    profile->name, profile->about));
+    if (!n)
+        return assay_check_say(row, ASSAY_VERDICT_INCONCLUSIVE, "no point in common");
+    if (n_failed)
+        return assay_check_say(row, ASSAY_VERDICT_FAIL,
+                               "%d of %d values differ, first at %s (relative %.2e); %s", n_failed,
+                               n, assay_point_format(name, first->point, first->layer),
+                               first->metrics.rel, agreement);
+    return assay_check_say(row, ASSAY_VERDICT_PASS, "%d values within their bounds; %s", n,
+                           agreement);
+}
+
+assay_status assay_check_reference(assay_check_row *row, assay_check_context *context)
+{
+    assay_run *run;
+    assay_comparison *comparison;
+    if (!context->reference)
+        return assay_check_say(row, ASSAY_VERDICT_SKIP, "no reference given (--reference REF)");
+    ASSAY_TRY(assay_check_capture(&run, context));
+    ASSAY_TRY(assay_compare_runs(&comparison, run, context->reference, context->twin));
+    assay_status s = judge(row, context, comparison);
+    assay_comparison_free(comparison);
+    return s;
+}

@@ -1,0 +1,145 @@
+/*
+ * The capture that rows `ops` and `reference` judge: the engine under test over all prompts, by the
+ * reference's own steps where there are some, so that every captured step has its counterpart.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "probes/capture.h"
+#include "suites/check.h"
+
+#define DECODE_STEPS 3 /* of a seeded prompt */
+
+static assay_status scratch_path(char out[96], assay_check_context *c)
+{
+    const char *dir = getenv("TMPDIR");
+    if (!c->folder[0]) {
+        char name[64];
+        int n = snprintf(name, sizeof name, "%s/assay-check-XXXXXX", dir && *dir ? dir : "/tmp");
+        if (n >= (int)sizeof name || !mkdtemp(name))
+            return assay_fail(ASSAY_IO, "no scratch folder can be made in '%s'",
+                              dir && *dir ? dir : "/tmp");
+        memcpy(c->folder, name, sizeof name);
+    }
+    snprintf(out, 96, "%s/engine.h5", c->folder);
+    return ASSAY_OK;
+}
+
+void assay_check_drop_capture(assay_check_context *context)
+{
+    char path[96];
+    assay_run_close(context->seen);
+    context->seen = NULL;
+    if (!context->folder[0])
+        return;
+    snprintf(path, sizeof path, "%s/engine.h5", context->folder);
+    unlink(path);
+    rmdir(context->folder);
+    context->folder[0] = '\0';
+}
+
+static assay_status forward(assay_engine *engine, const int32_t *tokens, int64_t n, int64_t first,
+                            float *logits)
+{
+    int32_t *positions;
+    ASSAY_TRY(assay_alloc(&positions, (size_t)n, sizeof *positions, "positions"));
+    for (int64_t i = 0; i < n; i++)
+        positions[i] = (int32_t)(first + i);
+    assay_batch batch = {.n = n, .tokens = tokens, .positions = positions};
+    assay_status s = assay_engine_forward(engine, &batch, logits);
+    free(positions);
+    return s;
+}
+
+static assay_status run_reference_steps(assay_engine *engine, const assay_check_context *c,
+                                        int prompt)
+{
+    const assay_run_prompt *p = assay_run_prompt_at(c->reference, prompt);
+    for (int s = 0; s < p->n_steps; s++) {
+        const assay_run_step *step = assay_run_step_at(c->reference, prompt, s);
+        ASSAY_TRY(forward(engine, step->tokens, step->n_tokens, step->first_position, NULL));
+    }
+    return ASSAY_OK;
+}
+
+static int64_t n_positions(const assay_check_context *c, const assay_check_prompt *p)
+{
+    int64_t n = p->n + DECODE_STEPS;
+    if (p->reference_index < 0)
+        return n;
+    const assay_run_prompt *r = assay_run_prompt_at(c->reference, p->reference_index);
+    for (int s = 0; s < r->n_steps; s++) {
+        const assay_run_step *step = assay_run_step_at(c->reference, p->reference_index, s);
+        if (step->first_position + step->n_tokens > n)
+            n = step->first_position + step->n_tokens;
+    }
+    return n;
+}
+
+static assay_status capture_prompt(assay_check_context *c, const assay_check_prompt *p,
+                                   assay_capture *capture)
+{
+    assay_engine *engine = NULL;
+    assay_engine_options e = c->engine;
+    const char *text = NULL;
+    int32_t ids[DECODE_STEPS + 1];
+    assay_status s;
+    e.tap = assay_capture_tap;
+    e.tap_user = capture;
+    if (p->reference_index >= 0)
+        text = assay_run_prompt_at(c->reference, p->reference_index)->text;
+    ASSAY_GO(assay_capture_prompt(capture, p->name, text, p->tokens, p->n));
+    ASSAY_GO(assay_check_engine(&engine, c, &e, n_positions(c, p)));
+    if (p->reference_index >= 0)
+        ASSAY_GO(run_reference_steps(engine, c, p->reference_index));
+    else
+        ASSAY_GO(assay_engine_generate(ids, engine, p->tokens, p->n, DECODE_STEPS + 1,
+                                       c->options->chunk, NULL, NULL));
+out:
+    assay_engine_free(engine);
+    return s;
+}
+
+static assay_status write_capture(assay_check_context *c, const char *path)
+{
+    assay_capture *capture = NULL;
+    char sha256[65];
+    assay_status s;
+    ASSAY_GO(assay_gguf_sha256(sha256, c->file));
+    assay_capture_about about = {
+        .producer = "assay",
+        .producer_version = ASSAY_VERSION,
+        .architecture = assay_model_hparams(c->model)->architecture,
+        .model_sha256 = sha256,
+        .dtype = assay_dtype_name(c->engine.dtype),
+        .path = c->engine.path == ASSAY_PATH_LATENT ? "latent" : "expanded",
+        .backend = c->engine.backend == ASSAY_BACKEND_CUDA ? "cuda" : "cpu",
+        .mode = "eager",
+        .n_ranks = 1,
+    };
+    ASSAY_GO(assay_capture_create(&capture, path, &about, NULL));
+    for (int i = 0; i < c->n_prompts; i++)
+        ASSAY_GO(capture_prompt(c, &c->prompts[i], capture));
+    assay_capture *whole = capture;
+    capture = NULL;
+    s = assay_capture_finish(whole);
+out:
+    assay_capture_abandon(capture);
+    return s;
+}
+
+assay_status assay_check_capture(assay_run **out, assay_check_context *context)
+{
+    char path[96];
+    const char *paths[] = {path};
+    if (!context->seen) {
+        assay_run_options r = assay_run_options_default();
+        ASSAY_TRY(scratch_path(path, context));
+        ASSAY_TRY(write_capture(context, path));
+        ASSAY_TRY(assay_run_open(&context->seen, paths, 1, &r));
+    }
+    *out = context->seen;
+    return ASSAY_OK;
+}

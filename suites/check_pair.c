@@ -1,0 +1,85 @@
+/*
+ * Rows that compare two ways of computing the same thing: traces of both, and the worst of what
+ * they differ in.
+ */
+#include "suites/check_pair.h"
+
+#include <stdlib.h>
+
+/* Relative L2 of a point between two orders of summation (design section 5; acceptance 4 of the
+ * float32 engine); bfloat16 rounds every op's output to 2^-9 and the error grows with the root of
+ * the ops. */
+static const double bound_f32 = 1e-5, bound_bf16 = 3e-2;
+
+assay_status assay_check_trace(assay_trace **out, assay_check_context *context,
+                               const assay_engine_options *options,
+                               const assay_check_prompt *prompt, int64_t chunk)
+{
+    assay_engine *engine = NULL;
+    assay_trace *trace = NULL;
+    assay_engine_options e = *options;
+    int32_t next;
+    assay_status s;
+    ASSAY_GO(assay_trace_new(&trace, true));
+    e.tap = assay_trace_tap;
+    e.tap_user = trace;
+    ASSAY_GO(assay_check_engine(&engine, context, &e, prompt->n + 1));
+    ASSAY_GO(assay_engine_generate(&next, engine, prompt->tokens, prompt->n, 1, chunk, NULL, NULL));
+    *out = trace;
+    trace = NULL;
+out:
+    assay_engine_free(engine);
+    assay_trace_free(trace);
+    return s;
+}
+
+assay_status assay_check_pair_add(assay_check_pair *pair, const assay_check_context *context,
+                                  const assay_trace *expected, const assay_trace *got,
+                                  const char *name)
+{
+    bool f32 = context->engine.dtype == ASSAY_DTYPE_F32;
+    double bound = f32 ? bound_f32 : bound_bf16;
+    assay_trace_difference d;
+    char point[ASSAY_POINT_NAME_BYTES];
+    ASSAY_TRY(assay_trace_compare(&d, got, expected, bound, 2 * bound));
+    pair->n_compared += d.n_compared;
+    pair->n_flips += d.n_flips;
+    pair->bound = bound;
+    if (!(d.worst <= pair->worst)) {
+        pair->worst = d.worst;
+        assay_point_format(pair->worst_point, d.worst_point, d.worst_layer);
+    }
+    if (!d.failed)
+        return assay_strings_add(&pair->row->details, "%s: %d points, worst %.1e", name,
+                                 d.n_compared, d.worst);
+    assay_point_format(point, d.point, d.layer);
+    if (!pair->n_failed++)
+        ASSAY_TRY(assay_strings_add(&pair->first,
+                                    "%s: first apart at %s [token %lld, %lld]: %.6g and %.6g", name,
+                                    point, (long long)d.row, (long long)d.col, d.got, d.expected));
+    return assay_strings_add(&pair->row->details,
+                             "%s: first apart at %s [token %lld, %lld]: %.6g and %.6g, relative "
+                             "%.1e, bound %.0e",
+                             name, point, (long long)d.row, (long long)d.col, d.got, d.expected,
+                             d.rel, bound);
+}
+
+assay_status assay_check_pair_end(assay_check_pair *pair)
+{
+    assay_status s;
+    if (pair->n_flips)
+        ASSAY_TRY(assay_strings_add(&pair->row->details,
+                                    "%d choices of experts or keys differ at near ties; rows "
+                                    "behind them were not judged",
+                                    pair->n_flips));
+    if (pair->n_failed)
+        s = assay_check_say(pair->row, ASSAY_VERDICT_FAIL, "not %s: %s", pair->what,
+                            pair->first.items[0]);
+    else if (!pair->n_compared)
+        s = assay_check_say(pair->row, ASSAY_VERDICT_INCONCLUSIVE, "nothing could be compared");
+    else
+        s = assay_check_say(pair->row, ASSAY_VERDICT_PASS, "%s, worst %.1e at %s (bound %.0e)",
+                            pair->what, pair->worst, pair->worst_point, pair->bound);
+    assay_strings_clear(&pair->first);
+    return s;
+}

@@ -1,0 +1,62 @@
+/*
+ * A trace: what one engine run showed at its points, in memory, put together over the steps.
+ *
+ * Rows are token positions in order, so that a run in one chunk and a run in many compare row by
+ * row. Points whose width depends on the keys so far (probs, scores, selections) are kept as
+ * checksums only.
+ */
+#ifndef ASSAY_SUITES_TRACE_H
+#define ASSAY_SUITES_TRACE_H
+
+#include "engine/tap.h"
+
+typedef struct assay_trace assay_trace;
+
+typedef struct assay_trace_item {
+    assay_point point;
+    int layer; /* -1: global */
+    int64_t n_rows, n_cols;
+    float *values;     /* [n_rows, n_cols]; ids as exact floats; NULL: checksum only */
+    uint64_t checksum; /* of the float32 bits in canonical order, over all steps */
+    bool is_constant;  /* every element has the same bits */
+    int64_t n_elements;
+    int64_t rows_room;
+    uint32_t first_bits;
+} assay_trace_item;
+
+/* keep_values false: checksums only. */
+assay_status assay_trace_new(assay_trace **out, bool keep_values);
+void assay_trace_free(assay_trace *trace);
+/* The tap to give to the engine (user = the trace). */
+assay_status assay_trace_tap(void *trace, const assay_tap_event *event);
+
+/* In the order in which the engine showed them first. */
+int assay_trace_n(const assay_trace *trace);
+const assay_trace_item *assay_trace_at(const assay_trace *trace, int index);
+const assay_trace_item *assay_trace_find(const assay_trace *trace, assay_point point, int layer);
+
+/* What two traces differ in. */
+typedef struct assay_trace_difference {
+    int n_compared; /* points compared */
+    int n_left_out; /* rows behind a flip inside the noise, summed over points */
+    int n_flips;    /* choices that differ */
+    double worst;   /* largest relative L2 of one point */
+    assay_point worst_point;
+    int worst_layer;
+    bool failed; /* some point is beyond the bound; the first in the order of computation: */
+    assay_point point;
+    int layer;
+    int64_t row, col;
+    double got, expected, rel;
+} assay_trace_difference;
+
+/*
+ * Per point over the rows both have: |got - expected| / |expected| <= bound, whole, and <=
+ * row_bound per row; NaN on either side never passes. Behind a row whose expert choice differs (its
+ * scores were judged just before: a near tie) neither it nor a later row is judged: they are
+ * counted.
+ */
+assay_status assay_trace_compare(assay_trace_difference *out, const assay_trace *got,
+                                 const assay_trace *expected, double bound, double row_bound);
+
+#endif
