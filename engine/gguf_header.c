@@ -28,6 +28,18 @@
 #define KEY_BYTES_MIN 14
 #define TENSOR_BYTES_MIN 24
 
+/* So many records of at least `each` bytes have to fit in the file. */
+static assay_status check_count(const gguf_file *file, gguf_rule rule, uint64_t at, uint64_t count,
+                                uint64_t each)
+{
+    uint64_t most = file->n_bytes / each;
+    if (count <= most)
+        return ASSAY_OK;
+    return gguf_refuse(file, rule, at, "the count is %lld, expected 0 ... %llu in %llu bytes",
+                       (long long)count, (unsigned long long)most,
+                       (unsigned long long)file->n_bytes);
+}
+
 static assay_status read_head(gguf_file *file, gguf_cursor *c, int64_t *n_tensors, int64_t *n_keys)
 {
     if (file->n_bytes < 4 || memcmp(file->bytes, "GGUF", 4) != 0)
@@ -44,21 +56,13 @@ static assay_status read_head(gguf_file *file, gguf_cursor *c, int64_t *n_tensor
     if (file->version != 2 && file->version != 3)
         return gguf_refuse(file, GGUF_RULE_VERSION, 4, "version is %u, expected 2 or 3",
                            file->version);
-    uint64_t count = 0;
-    ASSAY_TRY(gguf_take_u64(&count, c, "tensor count"));
-    if (count > INT64_MAX || count > file->n_bytes / TENSOR_BYTES_MIN)
-        return gguf_refuse(file, GGUF_RULE_TENSOR_COUNT, 8,
-                           "tensor count is %lld, expected 0 ... %llu in a file of %llu bytes",
-                           (long long)count, (unsigned long long)(file->n_bytes / TENSOR_BYTES_MIN),
-                           (unsigned long long)file->n_bytes);
-    *n_tensors = (int64_t)count;
-    ASSAY_TRY(gguf_take_u64(&count, c, "key count"));
-    if (count > INT64_MAX || count > file->n_bytes / KEY_BYTES_MIN)
-        return gguf_refuse(file, GGUF_RULE_KEY_COUNT, 16,
-                           "key count is %lld, expected 0 ... %llu in a file of %llu bytes",
-                           (long long)count, (unsigned long long)(file->n_bytes / KEY_BYTES_MIN),
-                           (unsigned long long)file->n_bytes);
-    *n_keys = (int64_t)count;
+    uint64_t tensors = 0, keys = 0;
+    ASSAY_TRY(gguf_take_u64(&tensors, c, "tensor count"));
+    ASSAY_TRY(gguf_take_u64(&keys, c, "key count"));
+    ASSAY_TRY(check_count(file, GGUF_RULE_TENSOR_COUNT, 8, tensors, TENSOR_BYTES_MIN));
+    ASSAY_TRY(check_count(file, GGUF_RULE_KEY_COUNT, 16, keys, KEY_BYTES_MIN));
+    *n_tensors = (int64_t)tensors;
+    *n_keys = (int64_t)keys;
     return ASSAY_OK;
 }
 
