@@ -18,9 +18,17 @@ typedef struct assay_metrics {
     int64_t worst_row,
         first_bad;         /* first_bad: first element beyond the bound, or of differing mask; -1 */
     int64_t n_mask_differ; /* NaN, +Inf, -Inf masks differ */
+    int64_t n_nan;         /* NaN on either side: such an element never agrees */
 } assay_metrics;
 
-/* got, ref: [n_rows, n_cols] float64. bound: relative row bound for first_bad. */
+/*
+ * got, ref: [n_rows, n_cols] float64. bound: relative row bound for first_bad, which is the first
+ * element of a row beyond it whose own error is larger than bound x the row's root mean square.
+ *
+ * Elements that are not finite on both sides alike take no part in the sums; a row with a mask that
+ * differs or a NaN has the error infinity. A zero reference row: got zero ? 0 : infinity. Sums per
+ * row left to right, rows in order, whatever the number of threads.
+ */
 void assay_metrics_of(assay_metrics *out, const double *got, const double *ref, int64_t n_rows,
                       int64_t n_cols, double bound);
 
