@@ -11,8 +11,6 @@
 
 enum {
     KEY_JSON = 0x200,
-    KEY_QUIET,
-    KEY_VERBOSE,
     KEY_THREADS,
     KEY_BACKEND,
     KEY_PATH,
@@ -29,8 +27,8 @@ enum {
 
 static const struct argp_option everywhere_options[] = {
     {"json", KEY_JSON, NULL, 0, "Print one JSON object (schema in reports/README.md)", 0},
-    {"quiet", KEY_QUIET, NULL, 0, "Print the verdict only, no progress", 0},
-    {"verbose", KEY_VERBOSE, NULL, 0, "Print every row and detail", 0},
+    {"quiet", 'q', NULL, 0, "Print the verdict only, no progress", 0},
+    {"verbose", 'v', NULL, 0, "Print every row and detail", 0},
     {"threads", KEY_THREADS, "N", 0, "Threads to use (default: all cores)", 0},
     {0}};
 
@@ -89,10 +87,10 @@ static error_t parse_everywhere(int key, char *arg, struct argp_state *state)
     case KEY_JSON:
         o->json = true;
         return 0;
-    case KEY_QUIET:
+    case 'q':
         o->quiet = true;
         return 0;
-    case KEY_VERBOSE:
+    case 'v':
         o->verbose = true;
         return 0;
     case KEY_THREADS:
