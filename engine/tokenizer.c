@@ -35,8 +35,9 @@ static assay_status load_bpe(assay_tokenizer *t, const assay_gguf *file, const c
     assay_gguf_string name = {"default", 7};
     if (pre_name)
         name = (assay_gguf_string){pre_name, strlen(pre_name)};
-    else if (assay_gguf_find_key(file, "tokenizer.ggml.pre"))
-        ASSAY_TRY(assay_gguf_str(&name, file, "tokenizer.ggml.pre"));
+    else if (assay_gguf_find_key(file, "tokenizer.ggml.pre") &&
+             assay_gguf_str(&name, file, "tokenizer.ggml.pre") != ASSAY_OK)
+        return assay_fail(ASSAY_BAD_FILE, "key 'tokenizer.ggml.pre' is not of type string");
     ASSAY_TRY(assay_pretokenizer_new(&pre, name.bytes, (size_t)name.n));
     unsigned flags = assay_pretokenizer_flags(pre);
     assay_vocabulary_defaults defaults = {.start = flags & ASSAY_PRE_NO_START ? -1 : 11,

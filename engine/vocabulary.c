@@ -123,6 +123,16 @@ static assay_status load_scores(assay_vocabulary *v, const assay_gguf *file)
     return ASSAY_OK;
 }
 
+/* NULL without failure: absent. */
+static assay_status find_scalar(const assay_gguf_key **key, const assay_gguf *file,
+                                const char *name, assay_gguf_type type, const char *wanted)
+{
+    *key = assay_gguf_find_key(file, name);
+    if (*key && (*key)->type != type)
+        return assay_fail(ASSAY_BAD_FILE, "key '%s' is not of type %s", name, wanted);
+    return ASSAY_OK;
+}
+
 /* *id keeps its default, made "none" where the vocabulary is too small for it, if the key is
  * absent. */
 static assay_status special_id(int32_t *id, const assay_vocabulary *v, const assay_gguf *file,
@@ -130,10 +140,12 @@ static assay_status special_id(int32_t *id, const assay_vocabulary *v, const ass
 {
     if (*id >= v->n_tokens)
         *id = -1;
-    if (!assay_gguf_find_key(file, name))
-        return ASSAY_OK;
+    const assay_gguf_key *key;
     uint32_t value;
-    ASSAY_TRY(assay_gguf_u32(&value, file, name));
+    ASSAY_TRY(find_scalar(&key, file, name, ASSAY_GGUF_U32, "u32"));
+    if (!key)
+        return ASSAY_OK;
+    memcpy(&value, key->value, sizeof value);
     if (value >= (uint32_t)v->n_tokens)
         return assay_fail(ASSAY_BAD_FILE, "key '%s' is %u, but there are %d tokens", name, value,
                           v->n_tokens);
@@ -143,7 +155,9 @@ static assay_status special_id(int32_t *id, const assay_vocabulary *v, const ass
 
 static assay_status optional_bool(bool *value, const assay_gguf *file, const char *name)
 {
-    return assay_gguf_find_key(file, name) ? assay_gguf_bool(value, file, name) : ASSAY_OK;
+    const assay_gguf_key *key;
+    ASSAY_TRY(find_scalar(&key, file, name, ASSAY_GGUF_BOOL, "bool"));
+    return key ? assay_gguf_bool(value, file, name) : ASSAY_OK;
 }
 
 static assay_status load_special_ids(assay_vocabulary *v, const assay_gguf *file,
