@@ -223,19 +223,18 @@ static const struct {
     const char *header;
     struct argp argp;
 } groups[] = {
-    {ASSAY_OPTIONS_PROMPT, "The prompt:", {prompt_options, parse_prompt, 0, 0, 0, 0, 0}},
-    {ASSAY_OPTIONS_ENGINE, "The engine's run:", {engine_options, parse_engine, 0, 0, 0, 0, 0}},
-    {ASSAY_OPTIONS_CAPTURE, "Captures:", {capture_options, parse_capture, 0, 0, 0, 0, 0}},
-    {ASSAY_OPTIONS_REPORT, "Reports:", {report_options, parse_report, 0, 0, 0, 0, 0}},
-    {0, "Everywhere:", {everywhere_options, parse_everywhere, 0, 0, 0, 0, 0}}};
+    {ASSAY_OPTIONS_PROMPT, "The prompt", {prompt_options, parse_prompt, 0, 0, 0, 0, 0}},
+    {ASSAY_OPTIONS_ENGINE, "The engine's run", {engine_options, parse_engine, 0, 0, 0, 0, 0}},
+    {ASSAY_OPTIONS_CAPTURE, "Reading captures", {capture_options, parse_capture, 0, 0, 0, 0, 0}},
+    {ASSAY_OPTIONS_REPORT, "Reports", {report_options, parse_report, 0, 0, 0, 0, 0}},
+    {0, ASSAY_OPTIONS_EVERYWHERE, {everywhere_options, parse_everywhere, 0, 0, 0, 0, 0}}};
 
 #define N_GROUPS ((int)(sizeof groups / sizeof *groups))
-#define OWN_HEADER "Options of this command:"
 
 static void show_tables(const assay_cli *cli)
 {
     if (cli->options)
-        describe(describe_user, OWN_HEADER, cli->options);
+        describe(describe_user, ASSAY_OPTIONS_OWN, cli->options);
     for (int i = 0; i < N_GROUPS; i++)
         if (!groups[i].bit || (cli->groups & groups[i].bit))
             describe(describe_user, groups[i].header, groups[i].argp.options);
@@ -289,7 +288,8 @@ bool assay_options_parse(assay_options *out, int *exit_status, const assay_cli *
         return false;
     }
     struct argp own = {cli->options ? cli->options : no_options, cli->option, 0, 0, 0, 0, 0};
-    struct argp_child children[N_GROUPS + 2] = {{&own, 0, cli->options ? OWN_HEADER : NULL, 1}};
+    struct argp_child children[N_GROUPS + 2] = {
+        {&own, 0, cli->options ? ASSAY_OPTIONS_OWN : NULL, 1}};
     root r = {out, cli, 1};
     for (int i = 0; i < N_GROUPS; i++)
         if (!groups[i].bit || (cli->groups & groups[i].bit)) {
@@ -341,6 +341,12 @@ void assay_options_describe(const assay_command *command, assay_describe_fn *fn,
     describe_user = user;
     assay_command_call(command, 1, argv);
     describe = NULL;
+}
+
+void assay_options_describe_groups(assay_describe_fn *fn, void *user)
+{
+    for (int i = 0; i < N_GROUPS; i++)
+        fn(user, groups[i].header, groups[i].argp.options);
 }
 
 void assay_options_help(const assay_command *command)

@@ -98,9 +98,14 @@ bool assay_options_parse(assay_options *out, int *exit_status, const assay_cli *
 /* Calls the command with argv[0] = "assay NAME". */
 int assay_command_call(const assay_command *command, int argc, char **argv);
 
+#define ASSAY_OPTIONS_OWN "Options of this command"
+#define ASSAY_OPTIONS_EVERYWHERE "Everywhere"
+
 /* Shows the option tables of a command instead of running it: the callback sees each group. */
 typedef void assay_describe_fn(void *user, const char *header, const struct argp_option *options);
 void assay_options_describe(const assay_command *command, assay_describe_fn *fn, void *user);
+/* Every group that commands share, once. */
+void assay_options_describe_groups(assay_describe_fn *fn, void *user);
 /* Prints the command's --help. */
 void assay_options_help(const assay_command *command);
 

@@ -1,8 +1,25 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tools/describe.h"
 #include "tools/options.h"
 #include "tools/progress.h"
+
+enum { KEY_MAN = 0x400, KEY_BASH };
+
+static const struct argp_option options[] = {
+    {"man", KEY_MAN, NULL, 0, "Print the manual page (tools/assay.1)", 0},
+    {"bash", KEY_BASH, NULL, 0, "Print the completion for bash (tools/assay.bash)", 0},
+    {0}};
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    (void)arg;
+    if (key != KEY_MAN && key != KEY_BASH)
+        return ARGP_ERR_UNKNOWN;
+    *(int *)state->input = key;
+    return 0;
+}
 
 static void overview(void)
 {
@@ -17,22 +34,31 @@ static void overview(void)
            "I/O or device;\n             129 wrong command line.\n");
 }
 
+static int help_on(const assay_options *common)
+{
+    const assay_command *command = assay_command_find(common->args[0]);
+    if (!command)
+        return assay_end_failed(common,
+                                assay_fail(ASSAY_USAGE, "'%s' is not a command", common->args[0]));
+    assay_options_help(command);
+    return 0;
+}
+
 int assay_cmd_help(int argc, char **argv)
 {
+    int form = 0, status;
     assay_options common;
-    assay_cli cli = {.max_args = 1};
-    int status;
+    assay_cli cli = {.options = options, .option = parse, .user = &form, .max_args = 1};
     if (!assay_options_parse(&common, &status, &cli, argc, argv))
         return status;
     assay_progress_end();
-    if (!common.n_args) {
+    if (form == KEY_MAN)
+        assay_describe_man(stdout);
+    else if (form == KEY_BASH)
+        assay_describe_bash(stdout);
+    else if (common.n_args)
+        return help_on(&common);
+    else
         overview();
-        return 0;
-    }
-    const assay_command *command = assay_command_find(common.args[0]);
-    if (!command)
-        return assay_end_failed(&common,
-                                assay_fail(ASSAY_USAGE, "'%s' is not a command", common.args[0]));
-    assay_options_help(command);
-    return 0;
+    return fflush(stdout) || ferror(stdout) ? ASSAY_EXIT_BROKEN : 0;
 }

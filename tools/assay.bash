@@ -1,0 +1,24 @@
+# Completion of assay for bash; made by `assay help --bash`.
+_assay() {
+    local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} words
+    case ${COMP_CWORD}:${COMP_WORDS[1]} in
+    1:*) words="check run inspect list help" ;;
+    *:check) words="--help --reference --twin --backend --path --dtype --ranks --chunk --plant --step --profile --names --report --json -q --quiet -v --verbose --threads" ;;
+    *:run) words="--help -n --new --capture --points --tier --budget -p --prompt --tokens --backend --path --dtype --ranks --chunk --plant --json -q --quiet -v --verbose --threads" ;;
+    *:inspect) words="--help --step --profile --names --json -q --quiet -v --verbose --threads" ;;
+    *:list) words="--help --json -q --quiet -v --verbose --threads" ;;
+    *:help) words="--help --man --bash --json -q --quiet -v --verbose --threads" ;;
+    esac
+    case $previous in
+    list) words="$(assay list 2>/dev/null | cut -d' ' -f1)" ;;
+    explain) words="$(assay list faults 2>/dev/null | cut -d' ' -f1)" ;;
+    help) words="$(assay list commands 2>/dev/null | cut -d' ' -f1)" ;;
+    --plant) words="$(assay list plants 2>/dev/null | cut -d' ' -f1)" ;;
+    --profile) words="$(assay list profiles 2>/dev/null | cut -d' ' -f1)" ;;
+    --path) words="expanded latent" ;;
+    --dtype) words="f32 bf16" ;;
+    --backend) words="cpu cuda" ;;
+    esac
+    mapfile -t COMPREPLY < <(compgen -W "$words" -- "$word")
+}
+complete -o default -F _assay assay
