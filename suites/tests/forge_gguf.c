@@ -160,7 +160,7 @@ static void put_record(forge_file *f, int t, uint64_t offset)
     mark(f, name, ":n_dims");
     put_u32(f, (uint32_t)tensors[t].n_dims);
     for (int d = 0; d < tensors[t].n_dims; d++) {
-        char field[8];
+        char field[16];
         snprintf(field, sizeof field, ":ne%d", d);
         mark(f, name, field);
         put_u64(f, (uint64_t)tensors[t].ne[d]);
