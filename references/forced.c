@@ -1,0 +1,577 @@
+#include "references/forced.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "references/forced_floor.h"
+#include "references/forced_ids.h"
+#include "references/forced_part.h"
+
+typedef struct text_list {
+    char **items;
+    int n, room;
+} text_list;
+
+struct assay_forced {
+    assay_run *run;
+    assay_oracle *oracle;
+    assay_knobs knobs, rounding;
+    int first_layer, last_layer;
+    assay_pass **passes;
+    bool *latent;
+    assay_judged *judged;
+    int n_judged, room;
+    text_list unjudged, notes;
+    double *got, *expected, *rounded; /* of value `held` */
+    int held;
+    int64_t held_size;
+};
+
+static void text_add(text_list *list, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+static void text_add(text_list *list, const char *format, ...)
+{
+    char line[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    if (list->n == list->room) {
+        int room = list->room ? 2 * list->room : 16;
+        char **items = realloc(list->items, (size_t)room * sizeof *items);
+        if (!items)
+            return;
+        list->items = items;
+        list->room = room;
+    }
+    char *copy = strdup(line);
+    if (copy)
+        list->items[list->n++] = copy;
+}
+
+static void text_clear(text_list *list)
+{
+    for (int i = 0; i < list->n; i++)
+        free(list->items[i]);
+    free(list->items);
+}
+
+/* The profile's conventions on top of what the file says. */
+static void apply_profile(assay_knobs *knobs, const assay_profile *profile)
+{
+    if (!profile)
+        return;
+    if (!isnan(profile->eps_q_a))
+        knobs->eps[1] = profile->eps_q_a;
+    if (!isnan(profile->eps_kv_a))
+        knobs->eps[2] = profile->eps_kv_a;
+    if (!isnan(profile->eps_index))
+        knobs->eps[5] = profile->eps_index;
+}
+
+static void set_knobs(assay_forced *f, const assay_forced_options *options)
+{
+    const assay_run_info *info = assay_run_about(f->run);
+    f->knobs = options && options->knobs ? *options->knobs : *assay_oracle_knobs(f->oracle);
+    if (!options || !options->knobs)
+        apply_profile(&f->knobs, info->profile);
+    f->rounding = f->knobs;
+    f->rounding.round_out = f->rounding.round_weight = info->dtype;
+    f->rounding.activations_q8 = info->profile && info->profile->activations_q8;
+}
+
+static bool wanted_layer(const assay_forced *f, int layer)
+{
+    return layer < 0 || (layer >= f->first_layer && (f->last_layer < 0 || layer <= f->last_layer));
+}
+
+/* A capture with q_latent or o_latent is judged on the latent path, one with k, v or kv_b on the
+ * expanded one, else as it says itself. */
+static bool is_latent(const assay_run *run, int prompt)
+{
+    int n_steps = assay_run_prompt_at(run, prompt)->n_steps;
+    bool says = !strcmp(assay_run_about(run)->attention_path, "latent");
+    for (int step = 0; step < n_steps; step++)
+        for (int i = 0; i < assay_run_n_seen(run, prompt, step); i++) {
+            const assay_seen *seen = assay_run_seen_at(run, prompt, step, i);
+            if (seen->point == ASSAY_POINT_Q_LATENT || seen->point == ASSAY_POINT_O_LATENT)
+                return true;
+            if (seen->point == ASSAY_POINT_K || seen->point == ASSAY_POINT_V ||
+                seen->point == ASSAY_POINT_KV_B)
+                says = false;
+        }
+    return says;
+}
+
+static int by_flow(const void *a, const void *b)
+{
+    const assay_seen *x = *(const assay_seen *const *)a, *y = *(const assay_seen *const *)b;
+    int lx = x->layer >= 0 ? x->layer : x->point == ASSAY_POINT_EMBED ? -1 : 1 << 20;
+    int ly = y->layer >= 0 ? y->layer : y->point == ASSAY_POINT_EMBED ? -1 : 1 << 20;
+    if (lx != ly)
+        return lx < ly ? -1 : 1;
+    if (x->point != y->point)
+        return x->point < y->point ? -1 : 1;
+    return (x->hand_over < y->hand_over) - (x->hand_over > y->hand_over); /* earlier ones first */
+}
+
+/* The values of one step that can be judged, in the order in which an engine makes them. */
+static assay_status list_step(const assay_seen ***out, int *n, assay_forced *f, int prompt,
+                              int step)
+{
+    int total = assay_run_n_seen(f->run, prompt, step);
+    const assay_seen **list;
+    ASSAY_TRY(assay_alloc(&list, (size_t)total, sizeof *list, "values of a step"));
+    *n = 0;
+    for (int i = 0; i < total; i++) {
+        const assay_seen *seen = assay_run_seen_at(f->run, prompt, step, i);
+        char name[ASSAY_POINT_NAME_BYTES];
+        assay_point_format(name, seen->point, seen->layer);
+        if (!wanted_layer(f, seen->layer))
+            continue;
+        if (seen->partial || seen->rank >= 0)
+            text_add(&f->unjudged, "%s: the share of one rank, before the ranks are put together",
+                     name);
+        else if (!seen->has_values)
+            text_add(&f->unjudged, "%s: only statistics were kept", name);
+        else if (!assay_oracle_has_point(f->oracle, seen->point, seen->layer, f->latent[prompt]))
+            text_add(&f->unjudged, "%s ('%s'): this model has no such point on the %s path", name,
+                     seen->source ? seen->source : "", f->latent[prompt] ? "latent" : "expanded");
+        else
+            list[(*n)++] = seen;
+    }
+    qsort(list, (size_t)*n, sizeof *list, by_flow);
+    *out = list;
+    return ASSAY_OK;
+}
+
+static assay_status put_step(assay_forced *f, int prompt, int step)
+{
+    const assay_seen **list;
+    int n;
+    assay_status s = ASSAY_OK;
+    ASSAY_TRY(list_step(&list, &n, f, prompt, step));
+    for (int i = 0; i < n && s == ASSAY_OK; i++)
+        if (list[i]->hand_over == 0) {
+            s = assay_part_put(&(assay_part){f->passes[prompt], f->run, prompt, step}, list[i]);
+            if (s == ASSAY_BAD_SHAPE) {
+                free(list);
+                return assay_within(ASSAY_CANNOT_JUDGE, "the capture is of another model");
+            }
+        }
+    free(list);
+    return s;
+}
+
+static assay_status start_prompt(assay_forced *f, int prompt)
+{
+    const assay_run_prompt *info = assay_run_prompt_at(f->run, prompt);
+    int n_vocab = assay_oracle_shape_of(f->oracle)->n_vocab;
+    f->latent[prompt] = is_latent(f->run, prompt);
+    assay_pass_options options = {.latent = f->latent[prompt], .knobs = &f->knobs};
+    ASSAY_TRY(assay_pass_new(&f->passes[prompt], f->oracle, &options));
+    for (int step = 0; step < info->n_steps; step++) {
+        const assay_run_step *at = assay_run_step_at(f->run, prompt, step);
+        for (int64_t i = 0; i < at->n_tokens; i++)
+            if (at->tokens[i] < 0 || at->tokens[i] >= n_vocab)
+                return assay_fail(ASSAY_CANNOT_JUDGE,
+                                  "prompt '%s' step %d: token id %d, but the model knows 0 ... %d",
+                                  info->name, step, at->tokens[i], n_vocab - 1);
+        int index;
+        ASSAY_TRY(assay_pass_add_step(&index, f->passes[prompt], at->tokens, at->n_tokens,
+                                      at->first_position));
+        ASSAY_BUG_IF(index != step);
+        ASSAY_TRY(put_step(f, prompt, step));
+    }
+    return ASSAY_OK;
+}
+
+static int64_t axis_size(const assay_forced *f, char letter, int prompt, int step)
+{
+    const assay_oracle_shape *shape = assay_oracle_shape_of(f->oracle);
+    const assay_run_step *at = assay_run_step_at(f->run, prompt, step);
+    switch (letter) {
+    case 'Q':
+        return shape->n_rank_q > 0 ? shape->n_rank_q : shape->n_embd;
+    case 'L':
+        return shape->n_rank_kv > 0 ? shape->n_rank_kv : shape->n_embd;
+    case 'N':
+        return shape->d_nope;
+    case 'K':
+        return shape->d_nope + shape->d_rope;
+    case 'S':
+        return at->first_position + at->n_tokens;
+    case 'J':
+        return shape->index_d_head;
+    case 'F':
+        return shape->n_ff;
+    case 'M':
+        return shape->n_ff_expert;
+    case 'Z':
+        return shape->n_ff_shared;
+    case 0:
+        return 0;
+    default:
+        return shape->n_embd;
+    }
+}
+
+/* Roundings and terms of the whole interval: the most of any op in it. */
+static void describe_interval(assay_floor_input *in, assay_judged *j, assay_forced *f, int index)
+{
+    assay_point points[ASSAY_FORCED_INTERVAL];
+    int layers[ASSAY_FORCED_INTERVAL], steps[ASSAY_FORCED_INTERVAL];
+    int n = assay_pass_interval(points, layers, steps, ASSAY_FORCED_INTERVAL, f->passes[j->prompt],
+                                j->step, j->point, j->layer);
+    (void)index;
+    in->n_roundings = assay_floor_roundings(j->point);
+    in->n_terms = axis_size(f, assay_floor_terms(j->point), j->prompt, j->step);
+    j->n_interval = n;
+    j->discrete_interval = false;
+    for (int i = 0; i < n && i < ASSAY_FORCED_INTERVAL; i++) {
+        int roundings = assay_floor_roundings(points[i]);
+        int64_t terms = axis_size(f, assay_floor_terms(points[i]), j->prompt, j->step);
+        in->n_roundings = roundings > in->n_roundings ? roundings : in->n_roundings;
+        in->n_terms = terms > in->n_terms ? terms : in->n_terms;
+        j->discrete_interval = j->discrete_interval || assay_point_at(points[i])->is_ids;
+    }
+}
+
+/* Attention mixes rows: a NaN of a masked row may reach any other (0 * NaN). */
+static bool mixes_rows(assay_forced *f, const assay_judged *j)
+{
+    static const assay_point mixing[] = {ASSAY_POINT_PROBS, ASSAY_POINT_LSE, ASSAY_POINT_KERNEL_OUT,
+                                         ASSAY_POINT_O_LATENT, ASSAY_POINT_INDEX_SCORES};
+    assay_point points[ASSAY_FORCED_INTERVAL + 1];
+    int layers[ASSAY_FORCED_INTERVAL], steps[ASSAY_FORCED_INTERVAL];
+    int n = assay_pass_interval(points, layers, steps, ASSAY_FORCED_INTERVAL, f->passes[j->prompt],
+                                j->step, j->point, j->layer);
+    if (n > ASSAY_FORCED_INTERVAL)
+        n = ASSAY_FORCED_INTERVAL;
+    points[n] = j->point;
+    for (int i = 0; i <= n; i++)
+        for (size_t k = 0; k < sizeof mixing / sizeof *mixing; k++)
+            if (points[i] == mixing[k])
+                return true;
+    return false;
+}
+
+static assay_status hold(assay_forced *f, int index)
+{
+    if (f->held == index)
+        return ASSAY_OK;
+    const assay_judged *j = &f->judged[index];
+    assay_part at = {f->passes[j->prompt], f->run, j->prompt, j->step};
+    int64_t n = assay_part_count(&at, j->seen);
+    if (n < 0)
+        return assay_fail(ASSAY_CANNOT_JUDGE, "shape of '%s' does not fit the model",
+                          j->seen->source ? j->seen->source : "");
+    f->held = -1;
+    if (n > f->held_size) {
+        double *p;
+        ASSAY_TRY(assay_alloc(&p, (size_t)n, 3 * sizeof *p, "values of a point"));
+        free(f->got);
+        f->got = p;
+        f->held_size = n;
+    }
+    f->expected = f->got + f->held_size;
+    f->rounded = f->expected + f->held_size;
+    ASSAY_TRY(assay_part_read(f->got, &at, j->seen));
+    if (j->against) {
+        ASSAY_TRY(assay_part_read(f->expected, &at, j->against));
+    } else {
+        ASSAY_TRY(assay_part_expect(f->expected, &at, j->seen, NULL));
+        if (!j->is_ids)
+            ASSAY_TRY(assay_part_expect(f->rounded, &at, j->seen, &f->rounding));
+    }
+    f->held = index;
+    return ASSAY_OK;
+}
+
+static void shape_of(assay_judged *j, assay_forced *f, int64_t n)
+{
+    const char *axes = assay_point_at(j->point)->axes;
+    const assay_run_step *at = assay_run_step_at(f->run, j->prompt, j->step);
+    int64_t n_tokens = axes[0] == 'H' && j->seen->n_dims > 1 ? j->seen->dims[1] : j->seen->dims[0];
+    j->first_row = n_tokens < at->n_tokens ? at->n_tokens - n_tokens : 0;
+    j->n_rows = axes[0] == 'H' ? j->seen->dims[0] * n_tokens : n_tokens;
+    j->n_cols = j->n_rows > 0 ? n / j->n_rows : 0;
+    j->n_groups =
+        axes[0] == 'T' && strlen(axes) == 3 && j->seen->n_dims == 3 ? (int)j->seen->dims[1] : 1;
+}
+
+/* What the values show: an op that gives float32 in a bf16 run has float32's floor, if it is one op
+ * on captured inputs. */
+static assay_dtype format_of(const assay_forced *f, const assay_judged *j, int64_t n)
+{
+    assay_dtype run = assay_run_about(f->run)->dtype;
+    assay_dtype shown = assay_floor_format(f->got, n);
+    if (assay_dtype_mantissa(run) >= 24 || j->n_interval > 0)
+        return run;
+    return shown == run || shown == ASSAY_DTYPE_BF16 ? run : ASSAY_DTYPE_F32;
+}
+
+static assay_status judge_floats(assay_forced *f, int index, bool nonfinite_before)
+{
+    assay_judged *j = &f->judged[index];
+    assay_floor_input in = {0};
+    describe_interval(&in, j, f, index);
+    ASSAY_TRY(hold(f, index));
+    assay_part at = {f->passes[j->prompt], f->run, j->prompt, j->step};
+    int64_t n = assay_part_count(&at, j->seen);
+    shape_of(j, f, n);
+    in.got = f->got;
+    in.expected = f->expected;
+    in.rounded = j->against ? NULL : f->rounded;
+    in.rows = j->n_rows;
+    in.cols = j->n_cols;
+    in.n_groups = j->n_groups;
+    in.format = format_of(f, j, n);
+    in.ignore_added_nonfinite = nonfinite_before && mixes_rows(f, j);
+    return assay_floor_judge(j, &in);
+}
+
+static assay_status judge_value(assay_forced *f, int prompt, int step, const assay_seen *seen,
+                                const assay_seen *against, bool *nonfinite)
+{
+    if (f->n_judged == f->room) {
+        int room = f->room ? 2 * f->room : 256;
+        assay_judged *list = realloc(f->judged, (size_t)room * sizeof *list);
+        if (!list)
+            return assay_fail(ASSAY_NO_MEMORY, "out of memory for %d judged values", room);
+        f->judged = list;
+        f->room = room;
+    }
+    assay_judged *j = &f->judged[f->n_judged];
+    memset(j, 0, sizeof *j);
+    j->prompt = prompt;
+    j->step = step;
+    j->layer = seen->layer;
+    j->point = seen->point;
+    j->seen = seen;
+    j->against = against;
+    j->first_bad = -1;
+    j->is_ids = assay_point_at(seen->point)->is_ids;
+    if (j->is_ids && against)
+        return ASSAY_OK; /* ids are put in order by their hand-over; the point itself is judged */
+    if (j->is_ids)
+        ASSAY_TRY(assay_ids_judge_seen(j, &(assay_part){f->passes[prompt], f->run, prompt, step},
+                                       &f->knobs, &f->rounding, f->oracle));
+    else
+        ASSAY_TRY(judge_floats(f, f->n_judged, *nonfinite));
+    if (j->n_nonfinite > 0)
+        *nonfinite = true;
+    char name[ASSAY_POINT_NAME_BYTES];
+    assay_point_format(name, j->point, j->layer);
+    if (j->is_ids && j->n_flips > 0 && !j->is_home)
+        text_add(&f->notes,
+                 "%s: %lld ids differ within the noise of the scores (gap %.2g, noise %.2g)", name,
+                 (long long)j->n_flips, j->worst_gap, j->gap_noise);
+    f->n_judged++;
+    return ASSAY_OK;
+}
+
+static assay_status judge_step(assay_forced *f, int prompt, int step, bool *nonfinite)
+{
+    const assay_seen **list;
+    int n;
+    ASSAY_TRY(list_step(&list, &n, f, prompt, step));
+    assay_status s = ASSAY_OK;
+    for (int i = 0; i < n && s == ASSAY_OK; i++) {
+        const assay_seen *before = i > 0 ? list[i - 1] : NULL;
+        bool again = before && before->point == list[i]->point && before->layer == list[i]->layer;
+        s = judge_value(f, prompt, step, list[i], again ? before : NULL, nonfinite);
+        if (s != ASSAY_OK) {
+            char name[ASSAY_POINT_NAME_BYTES];
+            assay_point_format(name, list[i]->point, list[i]->layer);
+            s = assay_within(s, "prompt '%s' step %d %s", assay_run_prompt_at(f->run, prompt)->name,
+                             step, name);
+        }
+    }
+    free(list);
+    return s;
+}
+
+assay_status assay_forced_new(assay_forced **out, assay_run *run, assay_oracle *oracle,
+                              const assay_forced_options *options)
+{
+    assay_forced *f;
+    assay_status s = ASSAY_OK;
+    int n_prompts = assay_run_n_prompts(run);
+    ASSAY_TRY(assay_alloc(&f, 1, sizeof *f, "forced pass"));
+    f->run = run;
+    f->oracle = oracle;
+    f->held = -1;
+    f->first_layer = options ? options->first_layer : 0;
+    f->last_layer = options ? options->last_layer : -1;
+    set_knobs(f, options);
+    ASSAY_GO(assay_alloc(&f->passes, (size_t)n_prompts, sizeof *f->passes, "passes"));
+    ASSAY_GO(assay_alloc(&f->latent, (size_t)n_prompts, sizeof *f->latent, "paths"));
+    for (int p = 0; p < n_prompts; p++) {
+        bool nonfinite = false;
+        ASSAY_GO(start_prompt(f, p));
+        for (int step = 0; step < assay_run_prompt_at(run, p)->n_steps; step++)
+            ASSAY_GO(judge_step(f, p, step, &nonfinite));
+    }
+    if (f->n_judged == 0)
+        ASSAY_GO(assay_fail(ASSAY_CANNOT_JUDGE, "%s: none of its values can be judged%s%s",
+                            assay_run_about(run)->path, f->unjudged.n ? "; first: " : "",
+                            f->unjudged.n ? f->unjudged.items[0] : ""));
+    *out = f;
+    return ASSAY_OK;
+out:
+    assay_forced_free(f);
+    return s;
+}
+
+void assay_forced_free(assay_forced *forced)
+{
+    if (!forced)
+        return;
+    for (int p = 0; forced->passes && p < assay_run_n_prompts(forced->run); p++)
+        assay_pass_free(forced->passes[p]);
+    free(forced->passes);
+    free(forced->latent);
+    free(forced->judged);
+    free(forced->got);
+    text_clear(&forced->unjudged);
+    text_clear(&forced->notes);
+    free(forced);
+}
+
+int assay_forced_n(const assay_forced *forced)
+{
+    return forced->n_judged;
+}
+
+const assay_judged *assay_forced_at(const assay_forced *forced, int index)
+{
+    ASSAY_BUG_IF(index < 0 || index >= forced->n_judged);
+    return &forced->judged[index];
+}
+
+int assay_forced_find(const assay_forced *forced, int prompt, int step, assay_point point,
+                      int layer)
+{
+    for (int i = 0; i < forced->n_judged; i++) {
+        const assay_judged *j = &forced->judged[i];
+        if (j->prompt == prompt && j->step == step && j->point == point && j->layer == layer)
+            return i;
+    }
+    return -1;
+}
+
+assay_run *assay_forced_run(const assay_forced *forced)
+{
+    return forced->run;
+}
+
+assay_oracle *assay_forced_oracle(const assay_forced *forced)
+{
+    return forced->oracle;
+}
+
+assay_pass *assay_forced_pass(const assay_forced *forced, int prompt)
+{
+    return forced->passes[prompt];
+}
+
+bool assay_forced_is_latent(const assay_forced *forced, int prompt)
+{
+    return forced->latent[prompt];
+}
+
+const assay_knobs *assay_forced_knobs(const assay_forced *forced)
+{
+    return &forced->knobs;
+}
+
+assay_status assay_forced_values(const double **got, const double **expected, assay_forced *forced,
+                                 int index)
+{
+    ASSAY_TRY(hold(forced, index));
+    *got = forced->got;
+    *expected = forced->expected;
+    return ASSAY_OK;
+}
+
+assay_status assay_forced_expect(double *out, assay_forced *forced, int index,
+                                 const assay_knobs *knobs)
+{
+    const assay_judged *j = assay_forced_at(forced, index);
+    assay_part at = {forced->passes[j->prompt], forced->run, j->prompt, j->step};
+    return assay_part_expect(out, &at, j->seen, knobs);
+}
+
+assay_status assay_forced_rejudge(assay_judged *judged, assay_forced *forced, int index,
+                                  const double *explained)
+{
+    const assay_judged *j = assay_forced_at(forced, index);
+    assay_floor_input in = {0};
+    *judged = *j;
+    describe_interval(&in, judged, forced, index);
+    ASSAY_TRY(hold(forced, index));
+    int64_t n = j->n_rows * j->n_cols;
+    double *rounded;
+    ASSAY_TRY(assay_alloc(&rounded, (size_t)n, sizeof *rounded, "rounded explanation"));
+    for (int64_t i = 0; i < n; i++)
+        rounded[i] = explained[i] + (j->against ? 0 : forced->rounded[i] - forced->expected[i]);
+    in.got = forced->got;
+    in.expected = explained;
+    in.rounded = rounded;
+    in.rows = j->n_rows;
+    in.cols = j->n_cols;
+    in.n_groups = j->n_groups;
+    in.format = j->format;
+    assay_status s = assay_floor_judge(judged, &in);
+    free(rounded);
+    return s;
+}
+
+int assay_forced_interval(assay_point points[ASSAY_FORCED_INTERVAL],
+                          int layers[ASSAY_FORCED_INTERVAL], int steps[ASSAY_FORCED_INTERVAL],
+                          assay_forced *forced, int index)
+{
+    const assay_judged *j = assay_forced_at(forced, index);
+    if (j->against)
+        return 0;
+    int n = assay_pass_interval(points, layers, steps, ASSAY_FORCED_INTERVAL,
+                                forced->passes[j->prompt], j->step, j->point, j->layer);
+    return n < ASSAY_FORCED_INTERVAL ? n : ASSAY_FORCED_INTERVAL;
+}
+
+double assay_forced_cost(const assay_forced *forced)
+{
+    double ops = 0, values = 0;
+    for (int p = 0; p < assay_run_n_prompts(forced->run); p++)
+        ops += (double)assay_pass_n_ops(forced->passes[p]);
+    for (int i = 0; i < forced->n_judged; i++)
+        values += 1 + forced->judged[i].n_interval;
+    return values > 0 ? ops / values : 0;
+}
+
+int assay_forced_n_unjudged(const assay_forced *forced)
+{
+    return forced->unjudged.n;
+}
+
+const char *assay_forced_unjudged_at(const assay_forced *forced, int index)
+{
+    ASSAY_BUG_IF(index < 0 || index >= forced->unjudged.n);
+    return forced->unjudged.items[index];
+}
+
+int assay_forced_n_notes(const assay_forced *forced)
+{
+    return forced->notes.n;
+}
+
+const char *assay_forced_note_at(const assay_forced *forced, int index)
+{
+    ASSAY_BUG_IF(index < 0 || index >= forced->notes.n);
+    return forced->notes.items[index];
+}
