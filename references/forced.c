@@ -190,55 +190,15 @@ static assay_status start_prompt(assay_forced *f, int prompt)
     return ASSAY_OK;
 }
 
-static int64_t axis_size(const assay_forced *f, char letter, int prompt, int step)
-{
-    const assay_oracle_shape *shape = assay_oracle_shape_of(f->oracle);
-    const assay_run_step *at = assay_run_step_at(f->run, prompt, step);
-    switch (letter) {
-    case 'Q':
-        return shape->n_rank_q > 0 ? shape->n_rank_q : shape->n_embd;
-    case 'L':
-        return shape->n_rank_kv > 0 ? shape->n_rank_kv : shape->n_embd;
-    case 'N':
-        return shape->d_nope;
-    case 'K':
-        return shape->d_nope + shape->d_rope;
-    case 'S':
-        return at->first_position + at->n_tokens;
-    case 'J':
-        return shape->index_d_head;
-    case 'F':
-        return shape->n_ff;
-    case 'M':
-        return shape->n_ff_expert;
-    case 'Z':
-        return shape->n_ff_shared;
-    case 0:
-        return 0;
-    default:
-        return shape->n_embd;
-    }
-}
-
-/* Roundings and terms of the whole interval: the most of any op in it. */
-static void describe_interval(assay_floor_input *in, assay_judged *j, assay_forced *f, int index)
+static void describe_interval(assay_judged *j, assay_forced *f)
 {
     assay_point points[ASSAY_FORCED_INTERVAL];
     int layers[ASSAY_FORCED_INTERVAL], steps[ASSAY_FORCED_INTERVAL];
-    int n = assay_pass_interval(points, layers, steps, ASSAY_FORCED_INTERVAL, f->passes[j->prompt],
-                                j->step, j->point, j->layer);
-    (void)index;
-    in->n_roundings = assay_floor_roundings(j->point);
-    in->n_terms = axis_size(f, assay_floor_terms(j->point), j->prompt, j->step);
-    j->n_interval = n;
+    j->n_interval = assay_pass_interval(points, layers, steps, ASSAY_FORCED_INTERVAL,
+                                        f->passes[j->prompt], j->step, j->point, j->layer);
     j->discrete_interval = false;
-    for (int i = 0; i < n && i < ASSAY_FORCED_INTERVAL; i++) {
-        int roundings = assay_floor_roundings(points[i]);
-        int64_t terms = axis_size(f, assay_floor_terms(points[i]), j->prompt, j->step);
-        in->n_roundings = roundings > in->n_roundings ? roundings : in->n_roundings;
-        in->n_terms = terms > in->n_terms ? terms : in->n_terms;
+    for (int i = 0; i < j->n_interval && i < ASSAY_FORCED_INTERVAL; i++)
         j->discrete_interval = j->discrete_interval || assay_point_at(points[i])->is_ids;
-    }
 }
 
 /* Attention mixes rows: a NaN of a masked row may reach any other (0 * NaN). */
@@ -319,7 +279,7 @@ static assay_status judge_floats(assay_forced *f, int index, bool nonfinite_befo
 {
     assay_judged *j = &f->judged[index];
     assay_floor_input in = {0};
-    describe_interval(&in, j, f, index);
+    describe_interval(j, f);
     ASSAY_TRY(hold(f, index));
     assay_part at = {f->passes[j->prompt], f->run, j->prompt, j->step};
     int64_t n = assay_part_count(&at, j->seen);
@@ -513,7 +473,6 @@ assay_status assay_forced_rejudge(assay_judged *judged, assay_forced *forced, in
     const assay_judged *j = assay_forced_at(forced, index);
     assay_floor_input in = {0};
     *judged = *j;
-    describe_interval(&in, judged, forced, index);
     ASSAY_TRY(hold(forced, index));
     int64_t n = j->n_rows * j->n_cols;
     double *rounded;

@@ -53,7 +53,7 @@ static assay_status read_scores(choice *c, const assay_part *at, assay_point poi
 
 /* Four times the root mean square of what rounding does to a row's scores, and at least two units
  * of the format at the largest score. */
-static void measure_noise(choice *c, double unit, double widen, int64_t first_visible)
+static void measure_noise(choice *c, double unit, int64_t first_visible)
 {
     for (int64_t r = 0; r < c->rows; r++) {
         int64_t n = first_visible > 0 ? first_visible + r : c->n_scores;
@@ -68,7 +68,7 @@ static void measure_noise(choice *c, double unit, double widen, int64_t first_vi
             finite++;
         }
         double rms = finite ? sqrt(sum / (double)finite) : 0;
-        c->noise[r] = fmax(4 * widen * rms, 2 * unit * top);
+        c->noise[r] = fmax(4 * rms, 2 * unit * top);
     }
 }
 
@@ -121,8 +121,7 @@ assay_status assay_ids_judge_seen(assay_judged *judged, const assay_part *at,
         format = shown == ASSAY_DTYPE_BF16 ? format : ASSAY_DTYPE_F32;
     }
     double terms = assay_dtype_mantissa(format) >= 24 ? sqrt((double)shape->index_d_head) : 1;
-    measure_noise(&c, ldexp(experts ? 1 : terms, -assay_dtype_mantissa(format)),
-                  sqrt(assay_floor_roundings(from)), first_visible);
+    measure_noise(&c, ldexp(experts ? 1 : terms, -assay_dtype_mantissa(format)), first_visible);
     if (experts)
         ASSAY_GO(add_bias(&c, oracle, j->layer, knobs));
     assay_ids_input in = {.got = c.got,

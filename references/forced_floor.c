@@ -9,25 +9,6 @@
 #error "isnan() must mean what it says"
 #endif
 
-static const struct {
-    int roundings;
-    char terms;
-} ops[ASSAY_POINT_COUNT] = {
-#define X(id, n_roundings, axis) [ASSAY_POINT_##id] = {n_roundings, axis},
-#include "references/forced_op.def"
-#undef X
-};
-
-int assay_floor_roundings(assay_point point)
-{
-    return ops[point].roundings ? ops[point].roundings : 1;
-}
-
-char assay_floor_terms(assay_point point)
-{
-    return ops[point].terms == '-' ? 0 : ops[point].terms;
-}
-
 assay_dtype assay_floor_format(const double *values, int64_t n)
 {
     bool bf16 = true, f16 = true, f32 = true;
@@ -105,8 +86,7 @@ typedef struct work {
     double *list;
     int64_t n_cells;
     double unit;     /* 2^-mantissa of the format */
-    double widen;    /* of a measured floor: roundings inside an op, sums in float32 */
-    double analytic; /* floor that float32 sums have in any case */
+    double analytic; /* floor in any case: one rounding to the format */
 } work;
 
 static void count_masks(assay_judged *j, const assay_floor_input *in)
@@ -125,12 +105,8 @@ static void count_masks(assay_judged *j, const assay_floor_input *in)
 
 static void set_units(work *w, const assay_floor_input *in)
 {
-    double terms = in->n_terms > 0 ? sqrt((double)in->n_terms) / 2 : 0;
     w->unit = ldexp(1, -assay_dtype_mantissa(in->format));
-    w->widen = sqrt(in->n_roundings);
-    if (in->format == ASSAY_DTYPE_F32 || in->format == ASSAY_DTYPE_F64)
-        w->widen *= 1 + terms;
-    w->analytic = in->rounded ? ldexp(1 + terms, -24) : 0;
+    w->analytic = in->rounded ? fmax(0.45 * w->unit, ldexp(1, -24)) : 0;
 }
 
 /* Whole numbers and the WHOLE test. */
@@ -148,7 +124,7 @@ static void judge_whole(assay_judged *j, const work *w)
     j->gain = s.size > 0 ? s.cross / s.size : 1;
     double both = sqrt(s.size) * sqrt(s.got);
     j->one_minus_cos = both > 0 ? 1 - s.cross / both : s.size > 0 || s.got > 0 ? 1 : 0;
-    double floor = ratio(s.floor, s.size) * w->widen;
+    double floor = ratio(s.floor, s.size);
     j->floor_rel = isfinite(floor) && floor > w->analytic ? floor : w->analytic;
     if (j->rel > 3 * j->floor_rel) {
         j->is_home = true;
@@ -160,7 +136,7 @@ static void judge_whole(assay_judged *j, const work *w)
 static void judge_rows(assay_judged *j, const assay_floor_input *in, const work *w)
 {
     for (int64_t c = 0; c < w->n_cells; c++)
-        w->list[c] = ratio(w->cells[c].floor, w->cells[c].size) * w->widen;
+        w->list[c] = ratio(w->cells[c].floor, w->cells[c].size);
     double median = median_of(w->list, w->n_cells);
     j->floor_row_median = fmax(median, w->analytic);
     j->floor_row_max = fmax(w->n_cells ? w->list[w->n_cells - 1] : 0, w->analytic);
@@ -169,10 +145,10 @@ static void judge_rows(assay_judged *j, const assay_floor_input *in, const work 
     j->worst_row = 0;
     for (int64_t c = 0; c < w->n_cells; c++) {
         double rel = ratio(w->cells[c].error, w->cells[c].size);
-        double floor = ratio(w->cells[c].floor, w->cells[c].size) * w->widen;
+        double floor = ratio(w->cells[c].floor, w->cells[c].size);
         double bound = 4 * fmax(fmax(floor, median), w->analytic);
         if (in->rounded)
-            bound = fmax(bound, in->n_roundings * w->unit);
+            bound = fmax(bound, 2 * w->unit);
         double over = bound > 0 ? rel / bound : rel > 0 ? INFINITY : 0;
         if (rel > j->row_rel_max)
             j->row_rel_max = rel;

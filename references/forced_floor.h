@@ -3,16 +3,17 @@
  *
  * Input: got, expected [rows, cols], and `rounded`, what the oracle gives for the same interval
  * when it rounds as the run does. Rounding twice is independent of rounding once, so the size of
- * rounded - expected is the size of a healthy got - expected; where an engine rounds more often
- * inside an op than the oracle does, forced_op.def says how often, and the floor grows by the root.
+ * rounded - expected is the size of a healthy got - expected. The floor is never below one rounding
+ * to the format (0.45 * 2^-mantissa of the size: the measured mean over uniform mantissas), nor
+ * below one of float32. Heads of a row are judged apart, so "row" below is a row or a head of a
+ * row.
  *
- *   WHOLE   rel > 3 floor                          three times a measured size is no rounding
- *   ROW     row error > 4 x max(floor of the row, median floor)   and > what elementwise rounding
- *           can do at most (roundings * 2^-mantissa)
- *   GAIN    |median row gain - 1| > 6 standard errors and > 2^-mantissa / 4;  the same per head
- *   MASK    a finite expected value that is not finite
+ *   WHOLE   rel > 3 floor          three times a measured size is no rounding
+ *   ROW     row error > 4 x max(floor of the row, median floor) and > 2 x 2^-mantissa, twice what
+ * one rounding can do to an element at most GAIN    |median row gain - 1| > 6 standard errors and >
+ * 2^-mantissa / 4; the same per head MASK    a finite value is expected and it is not finite
  *
- * float32 sums: floor is at least 2^-24 (1 + sqrt(terms) / 2).
+ * Without `rounded` (a hand-over) every difference is a home.
  */
 #ifndef ASSAY_REFERENCES_FORCED_FLOOR_H
 #define ASSAY_REFERENCES_FORCED_FLOOR_H
@@ -24,8 +25,6 @@ typedef struct assay_floor_input {
     int64_t rows, cols;
     int n_groups;
     assay_dtype format; /* of the values */
-    int n_roundings;    /* per element and op, >= 1 */
-    int64_t n_terms;    /* of the op's sum; 0: none */
     bool ignore_added_nonfinite;
 } assay_floor_input;
 
@@ -34,9 +33,5 @@ assay_status assay_floor_judge(assay_judged *judged, const assay_floor_input *in
 
 /* The narrowest of bf16, f16, f32 that holds all the values exactly; F64 otherwise. */
 assay_dtype assay_floor_format(const double *values, int64_t n);
-
-int assay_floor_roundings(assay_point point);
-/* 0: the op has no sum. */
-char assay_floor_terms(assay_point point);
 
 #endif
