@@ -1,10 +1,13 @@
 /*
  * Fault classes: one row in fault.def and one file fault/fault_<name>.c each.
- *     X(id, "NAME", cost, make or NULL, match, "definition", "advice")
+ *     X(ID, "NAME", file, "definition", "advice")
+ * The file defines  const assay_fault_kind assay_fault_kinds_<file>[]  (plantable sub-kinds; only
+ * the end row when the engine has no mechanism yet) and  assay_fault_match_<file>.
  *
- * match() looks at one home of the forced pass and says how well its class explains the added
- * error; it must not know who planted what. make() plants the class in an engine run by seam
- * settings, never by touching the tensor that match() looks at.
+ * match() looks at one home of the forced pass and offers explanations of the added error
+ * (reports/home.h); it must not know who planted what. A plant is a list of seam settings: the real
+ * op takes the wrong part, pointer, index or constant; the tensor that match() looks at is never
+ * touched.
  */
 #ifndef ASSAY_REPORTS_FAULT_H
 #define ASSAY_REPORTS_FAULT_H
@@ -14,7 +17,7 @@
 #include "references/forced.h"
 #include "reports/finding.h"
 
-/* "--plant KIND[:layer=A,head=B,rank=R,step=S,value=V]" */
+/* "--plant KIND[:layer=A,head=B,rank=R,step=S,sequence=Q,value=V]" */
 typedef struct assay_plant {
     char kind[64]; /* "phantom-output", "file-order", ... : a sub-kind named by the class's file */
     int layer, head, rank, step, sequence; /* -1: any */
@@ -28,21 +31,59 @@ assay_status assay_plant_parse(assay_plant *out, const char *text);
 assay_status assay_plant_make(assay_seam_setting *settings, int *n, int max,
                               const assay_plant *plant, const assay_hparams *hparams);
 
+typedef enum { /* which models have the mechanism */
+               ASSAY_NEEDS_NOTHING,
+               ASSAY_NEEDS_MLA,
+               ASSAY_NEEDS_RANK_Q, /* MLA with q_a */
+               ASSAY_NEEDS_MOE,
+               ASSAY_NEEDS_SHARED_EXPERT,
+               ASSAY_NEEDS_GROUPS,
+               ASSAY_NEEDS_ROUTER_BIAS,
+               ASSAY_NEEDS_INDEXER,
+               ASSAY_NEEDS_DENSE /* a dense feed-forward layer */
+} assay_fault_needs;
+
 typedef struct assay_fault_kind { /* a plantable sub-kind */
     const char *name;             /* for --plant */
     const char *about;
     double weakest, strongest; /* range of `value` for the campaign; NaN: no strength */
+    assay_seam seam;
+    double value; /* of the setting, unless the plant says otherwise */
+    int n_ints;
+    int ints[4];
+    assay_fault_needs needs;
+    const char *home; /* point where it must be found, without the layer: for tests and campaign */
 } assay_fault_kind;
+
+struct assay_home;
+typedef assay_status assay_fault_match_fn(struct assay_home *home);
 
 typedef struct assay_fault {
     const char *name;       /* "FUSED-ORDER" */
     const char *definition; /* one sentence */
     const char *advice;
-    const assay_fault_kind *kinds; /* ends with a NULL name; NULL: cannot be planted yet */
+    const assay_fault_kind *kinds; /* ends with a NULL name */
+    assay_fault_match_fn *match;
 } assay_fault;
+
+#define X(id, name, file, definition, advice)                                                      \
+    extern const assay_fault_kind assay_fault_kinds_##file[];                                      \
+    assay_fault_match_fn assay_fault_match_##file;
+#include "reports/fault.def"
+#undef X
+
+enum {
+#define X(id, name, file, definition, advice) ASSAY_FAULT_##id,
+#include "reports/fault.def"
+#undef X
+    ASSAY_FAULT_COUNT
+};
 
 int assay_fault_count(void);
 const assay_fault *assay_fault_at(int index);
-const assay_fault *assay_fault_find(const char *name);
+const assay_fault *assay_fault_find(const char *name); /* NULL: none */
+/* The kind and its class (an index); NULL: none. */
+const assay_fault_kind *assay_fault_kind_find(const char *name, int *fault);
+bool assay_fault_kind_fits(const assay_fault_kind *kind, const assay_hparams *hparams);
 
 #endif

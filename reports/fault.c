@@ -1,0 +1,157 @@
+#include "reports/fault.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const assay_fault table[ASSAY_FAULT_COUNT] = {
+#define X(id, name, file, definition, advice)                                                      \
+    {name, definition, advice, assay_fault_kinds_##file, assay_fault_match_##file},
+#include "reports/fault.def"
+#undef X
+};
+
+int assay_fault_count(void)
+{
+    return ASSAY_FAULT_COUNT;
+}
+
+const assay_fault *assay_fault_at(int index)
+{
+    ASSAY_BUG_IF(index < 0 || index >= ASSAY_FAULT_COUNT);
+    return &table[index];
+}
+
+const assay_fault *assay_fault_find(const char *name)
+{
+    for (int i = 0; i < ASSAY_FAULT_COUNT; i++)
+        if (!strcasecmp(table[i].name, name))
+            return &table[i];
+    return NULL;
+}
+
+const assay_fault_kind *assay_fault_kind_find(const char *name, int *fault)
+{
+    for (int i = 0; i < ASSAY_FAULT_COUNT; i++)
+        for (const assay_fault_kind *k = table[i].kinds; k->name; k++)
+            if (!strcmp(k->name, name)) {
+                if (fault)
+                    *fault = i;
+                return k;
+            }
+    return NULL;
+}
+
+static assay_status unknown_kind(const char *name)
+{
+    char list[2048] = "";
+    size_t n = 0;
+    for (int i = 0; i < ASSAY_FAULT_COUNT; i++)
+        for (const assay_fault_kind *k = table[i].kinds; k->name && n < sizeof list - 80; k++)
+            n += (size_t)snprintf(list + n, sizeof list - n, "%s%s", n ? " " : "", k->name);
+    return assay_fail(ASSAY_USAGE, "--plant: no kind '%s'; there are: %s", name, list);
+}
+
+static assay_status set_option(assay_plant *plant, const char *key, size_t n_key, const char *value)
+{
+    static const char *const names[] = {"layer", "head", "rank", "step", "sequence"};
+    int *const places[] = {&plant->layer, &plant->head, &plant->rank, &plant->step,
+                           &plant->sequence};
+    char *end;
+    if (n_key == 5 && !strncmp(key, "value", 5)) {
+        plant->value = strtod(value, &end);
+        if (end == value || (*end && *end != ','))
+            return assay_fail(ASSAY_USAGE, "--plant: value '%s' is no number", value);
+        return ASSAY_OK;
+    }
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strlen(names[i]) == n_key && !strncmp(key, names[i], n_key)) {
+            long number = strtol(value, &end, 10);
+            if (end == value || (*end && *end != ',') || number < -1 || number > 1000000)
+                return assay_fail(ASSAY_USAGE, "--plant: %s '%s' is no index", names[i], value);
+            *places[i] = (int)number;
+            return ASSAY_OK;
+        }
+    return assay_fail(
+        ASSAY_USAGE, "--plant: unknown selector '%.*s'; known: layer head rank step sequence value",
+        (int)n_key, key);
+}
+
+assay_status assay_plant_parse(assay_plant *out, const char *text)
+{
+    assay_plant plant = {"", -1, -1, -1, -1, -1, NAN};
+    const char *colon = strchr(text, ':');
+    size_t n = colon ? (size_t)(colon - text) : strlen(text);
+    if (n == 0 || n >= sizeof plant.kind)
+        return unknown_kind(text);
+    memcpy(plant.kind, text, n);
+    if (!assay_fault_kind_find(plant.kind, NULL))
+        return unknown_kind(plant.kind);
+    for (const char *at = colon ? colon + 1 : NULL; at && *at;) {
+        const char *equals = strchr(at, '='), *comma = strchr(at, ',');
+        if (!equals || (comma && comma < equals))
+            return assay_fail(ASSAY_USAGE, "--plant: '%s' is no selector=value", at);
+        ASSAY_TRY(set_option(&plant, at, (size_t)(equals - at), equals + 1));
+        at = comma ? comma + 1 : NULL;
+    }
+    *out = plant;
+    return ASSAY_OK;
+}
+
+bool assay_fault_kind_fits(const assay_fault_kind *kind, const assay_hparams *h)
+{
+    bool moe = h->n_expert > 0 && h->n_layer_dense < h->n_layer;
+    switch (kind->needs) {
+    case ASSAY_NEEDS_NOTHING:
+        return true;
+    case ASSAY_NEEDS_MLA:
+        return h->is_mla;
+    case ASSAY_NEEDS_RANK_Q:
+        return h->is_mla && h->n_rank_q > 0;
+    case ASSAY_NEEDS_MOE:
+        return moe;
+    case ASSAY_NEEDS_SHARED_EXPERT:
+        return moe && h->n_expert_shared > 0;
+    case ASSAY_NEEDS_GROUPS:
+        return moe && h->n_group > 1;
+    case ASSAY_NEEDS_ROUTER_BIAS:
+        return moe && h->gating == ASSAY_GATING_SIGMOID;
+    case ASSAY_NEEDS_INDEXER:
+        return h->has_indexer;
+    case ASSAY_NEEDS_DENSE:
+        return !moe || h->n_layer_dense > 0;
+    }
+    return false;
+}
+
+assay_status assay_plant_make(assay_seam_setting *settings, int *n, int max,
+                              const assay_plant *plant, const assay_hparams *hparams)
+{
+    const assay_fault_kind *kind = assay_fault_kind_find(plant->kind, NULL);
+    if (!kind)
+        return unknown_kind(plant->kind);
+    if (!assay_fault_kind_fits(kind, hparams))
+        return assay_fail(ASSAY_USAGE, "--plant %s: %s has no such op", plant->kind,
+                          hparams->architecture);
+    if (plant->layer >= hparams->n_layer)
+        return assay_fail(ASSAY_USAGE, "--plant %s: layer %d, but the model has %d", plant->kind,
+                          plant->layer, hparams->n_layer);
+    if (plant->head >= hparams->n_head)
+        return assay_fail(ASSAY_USAGE, "--plant %s: head %d, but the model has %d", plant->kind,
+                          plant->head, hparams->n_head);
+    if (*n >= max)
+        return assay_fail(ASSAY_USAGE, "--plant: more than %d settings", max);
+    assay_seam_setting *s = &settings[*n];
+    *s = (assay_seam_setting){.seam = kind->seam,
+                              .layer = plant->layer,
+                              .head = plant->head,
+                              .rank = plant->rank,
+                              .step = plant->step,
+                              .sequence = plant->sequence,
+                              .value = isnan(plant->value) ? kind->value : plant->value,
+                              .n_ints = kind->n_ints};
+    memcpy(s->ints, kind->ints, (size_t)kind->n_ints * sizeof *s->ints);
+    (*n)++;
+    return ASSAY_OK;
+}

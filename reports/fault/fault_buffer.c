@@ -1,0 +1,131 @@
+/*
+ * BUFFER: the right values exist, but the reader is given other memory. Evidence: the value before
+ * a hand-over is right and the one after it is not; the attention kernel's output is right and what
+ * the projection reads is not; addresses of writer and reader differ.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "reports/home.h"
+
+const assay_fault_kind assay_fault_kinds_buffer[] = {
+    {.name = "phantom-output",
+     .about = "the attention kernel writes a buffer of its own; its caller reads another",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_ATTN_OUT_BUFFER,
+     .value = 1,
+     .home = "attn.out"},
+    {0}};
+
+static bool all_zero(const double *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (x[i] != 0)
+            return false;
+    return true;
+}
+
+/* What the reader sees, in words. */
+static const char *look(const assay_home *home)
+{
+    const assay_judged *j = home->judged;
+    if (j->seen->n_poison > 0)
+        return "poison";
+    if (all_zero(home->got, home->n))
+        return "zeros";
+    return j->n_nonfinite > 0 ? "values that are not finite" : "other values";
+}
+
+static assay_status offer_hand_over(assay_home *home)
+{
+    const assay_judged *j = home->judged;
+    char text[320];
+    bool addresses = j->seen->written_address && j->seen->read_address &&
+                     j->seen->written_address != j->seen->read_address;
+    if (j->against)
+        snprintf(text, sizeof text, "'%s' holds %s, while '%s', which it should be, is %s",
+                 j->seen->source ? j->seen->source : "the value after the hand-over", look(home),
+                 j->against->source ? j->against->source : "the value before it", "another");
+    else if (addresses)
+        snprintf(text, sizeof text, "written at 0x%llx, read at 0x%llx; the reader finds %s",
+                 (unsigned long long)j->seen->written_address,
+                 (unsigned long long)j->seen->read_address, look(home));
+    else
+        snprintf(text, sizeof text,
+                 "the attention kernel's own output is right; what the output projection reads "
+                 "holds %s",
+                 look(home));
+    return assay_home_offer(home, home->got,
+                            &(assay_offer_text){.kind = "result lost at the hand-over",
+                                                .complexity = 0.05,
+                                                .fitted = json_pack("{s:s}", "found", look(home)),
+                                                .evidence = text});
+}
+
+/* The stream was overwritten by its own normalised value. */
+static assay_status offer_in_place(assay_home *home)
+{
+    assay_knobs knobs = *home->knobs;
+    if (!assay_home_covers(home, ASSAY_POINT_ATTN_RESID))
+        return ASSAY_OK;
+    knobs.residual_after_norm = true;
+    return assay_home_offer_variant(
+        home, &knobs,
+        &(assay_offer_text){.kind = "residual overwritten in place",
+                            .complexity = 0.5,
+                            .evidence =
+                                "the residual add took the normalised value for the stream: "
+                                "the norm was written over its input"});
+}
+
+static assay_status offer_same_as(assay_home *home, assay_point point, int layer)
+{
+    double *other;
+    int64_t n;
+    char name[ASSAY_POINT_NAME_BYTES], text[320];
+    if (assay_home_value(&other, &n, home, point, layer) != ASSAY_OK)
+        return ASSAY_OK;
+    assay_status s = ASSAY_OK;
+    if (n == home->n && !all_zero(other, n)) {
+        assay_relation_equals(&home->rel, home->scratch, &home->pair, other);
+        assay_point_format(name, point, layer);
+        snprintf(text, sizeof text, "the value is that of %s", name);
+        s = assay_home_offer_relation(home,
+                                      &(assay_offer_text){.kind = "holds another tensor's value",
+                                                          .complexity = 0.6,
+                                                          .fitted = json_pack("{s:s}", "is", name),
+                                                          .evidence = text});
+    }
+    free(other);
+    return s;
+}
+
+assay_status assay_fault_match_buffer(assay_home *home)
+{
+    const assay_judged *j = home->judged;
+    if (j->is_ids)
+        return ASSAY_OK;
+    bool addresses = j->seen->written_address && j->seen->read_address &&
+                     j->seen->written_address != j->seen->read_address;
+    bool copy = j->point == ASSAY_POINT_OUT_ATTN && j->n_interval == 0;
+    if (j->against || addresses || copy)
+        ASSAY_TRY(offer_hand_over(home));
+    if (j->against)
+        return ASSAY_OK;
+    ASSAY_TRY(offer_in_place(home));
+    /* tensors of the same layer that have this shape */
+    static const assay_point same[] = {
+        ASSAY_POINT_IN_NORM,    ASSAY_POINT_PROJ,        ASSAY_POINT_ATTN_RESID,
+        ASSAY_POINT_FFN_NORM,   ASSAY_POINT_FFN_GATE,    ASSAY_POINT_FFN_UP,
+        ASSAY_POINT_Q_A,        ASSAY_POINT_SHARED_GATE, ASSAY_POINT_SHARED_UP,
+        ASSAY_POINT_MOE_ROUTED, ASSAY_POINT_SHARED};
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++)
+        if (same[i] != j->point && j->layer >= 0 && !assay_home_covers(home, same[i]))
+            ASSAY_TRY(offer_same_as(home, same[i], j->layer));
+    if (j->layer > 0)
+        ASSAY_TRY(offer_same_as(home, j->point, j->layer - 1));
+    return ASSAY_OK;
+}

@@ -1,0 +1,172 @@
+/*
+ * FUSED-ORDER: the expected columns under a permutation of parts, whose borders come from the
+ * model's shapes: q_a and kv_a, gate and up, the key and value rows of kv_b, heads.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "reports/home.h"
+
+const assay_fault_kind assay_fault_kinds_fused_order[] = {
+    {.name = "file-order",
+     .about = "the parts of the merged q_a + kv_a projection in the order kv_a, q_a",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_FUSED_QA_ORDER,
+     .n_ints = 2,
+     .ints = {1, 0},
+     .needs = ASSAY_NEEDS_RANK_Q,
+     .home = "attn.q_a"},
+    {0}};
+
+typedef struct fused { /* tensors that come out of one fused product, side by side */
+    assay_point first, second;
+    const char *kind, *family, *parts;
+} fused;
+
+static const fused groups[] = {
+    {ASSAY_POINT_Q_A, ASSAY_POINT_KV_A, "parts exchanged", "fused q_a + kv_a",
+     "q_a, latent, rotary"},
+    {ASSAY_POINT_FFN_GATE, ASSAY_POINT_FFN_UP, "gate and up exchanged", "fused gate + up",
+     "gate, up"},
+    {ASSAY_POINT_SHARED_GATE, ASSAY_POINT_SHARED_UP, "gate and up exchanged",
+     "fused shared gate + up", "gate, up"},
+};
+
+/* Lays two tensors of the same rows side by side. */
+static void join(double *out, const double *a, int64_t na, const double *b, int64_t nb,
+                 int64_t rows)
+{
+    for (int64_t r = 0; r < rows; r++) {
+        memcpy(out + r * (na + nb), a + r * na, (size_t)na * sizeof *out);
+        memcpy(out + r * (na + nb) + na, b + r * nb, (size_t)nb * sizeof *out);
+    }
+}
+
+/* One of two side by side. */
+static void split(double *out, const double *both, int64_t from, int64_t n, int64_t width,
+                  int64_t rows)
+{
+    for (int64_t r = 0; r < rows; r++)
+        memcpy(out + r * n, both + r * width + from, (size_t)n * sizeof *out);
+}
+
+static json_t *order_json(const assay_relation *rel)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < rel->n_blocks; i++)
+        json_array_append_new(list, json_integer(rel->map[i]));
+    return json_pack("{s:o}", "permutation", list);
+}
+
+static bool is_identity(const assay_relation *rel)
+{
+    for (int i = 0; i < rel->n_blocks; i++)
+        if (rel->map[i] != i)
+            return false;
+    return true;
+}
+
+/* Offers the home's part of a joint map that is in `both`. */
+static assay_status offer_part(assay_home *home, const fused *g, const double *both, bool is_first,
+                               int64_t na, int64_t nb, json_t *fitted, const char *how)
+{
+    char text[320];
+    snprintf(text, sizeof text,
+             "side by side, the outputs are the expected ones with their parts "
+             "(%s) %s: share of the error removed %.6f",
+             g->parts, how, home->rel.explained);
+    split(home->scratch, both, is_first ? 0 : na, is_first ? na : nb, na + nb, home->pair.rows);
+    return assay_home_offer(home, home->scratch,
+                            &(assay_offer_text){.kind = g->kind,
+                                                .family = g->family,
+                                                .complexity = home->rel.complexity,
+                                                .fitted = fitted,
+                                                .evidence = text});
+}
+
+static int part_widths(int64_t widths[ASSAY_RELATION_PARTS], const assay_home *home, const fused *g,
+                       int64_t na, int64_t nb)
+{
+    widths[0] = na;
+    if (g->first == ASSAY_POINT_Q_A && home->shape->n_rank_kv + home->shape->d_rope == nb) {
+        widths[1] = home->shape->n_rank_kv;
+        widths[2] = home->shape->d_rope;
+        return 3;
+    }
+    widths[1] = nb;
+    return 2;
+}
+
+static assay_status try_joint(assay_home *home, const fused *g)
+{
+    bool is_first = home->judged->point == g->first;
+    double *other_expected, *other_got, *both;
+    int64_t cols, rows = home->pair.rows;
+    assay_status s = assay_home_partner(&other_expected, &other_got, &cols, home,
+                                        is_first ? g->second : g->first);
+    if (s == ASSAY_MISSING)
+        return ASSAY_OK;
+    ASSAY_TRY(s);
+    int64_t na = is_first ? home->pair.cols : cols, nb = is_first ? cols : home->pair.cols;
+    s = assay_alloc(&both, (size_t)(rows * (na + nb)), 3 * sizeof *both, "fused outputs");
+    if (s == ASSAY_OK) {
+        double *want = both + rows * (na + nb), *map = want + rows * (na + nb);
+        join(both, is_first ? home->got : other_got, na, is_first ? other_got : home->got, nb,
+             rows);
+        join(want, is_first ? home->expected : other_expected, na,
+             is_first ? other_expected : home->expected, nb, rows);
+        assay_relation_pair pair = {both, want, rows, na + nb};
+        int64_t widths[ASSAY_RELATION_PARTS];
+        int n = part_widths(widths, home, g, na, nb);
+        assay_relation_parts(&home->rel, map, &pair, widths, n);
+        if (home->rel.explained > 0.2)
+            s = offer_part(home, g, map, is_first, na, nb, order_json(&home->rel),
+                           "in another order");
+        if (s == ASSAY_OK && na == nb && na % 2 == 0) {
+            assay_relation_riffle(&home->rel, map, &pair, 1);
+            if (home->rel.explained > 0.2)
+                s = offer_part(home, g, map, is_first, na, nb,
+                               json_pack("{s:s}", "riffle",
+                                         home->rel.value > 0 ? "interleaved" : "taken apart"),
+                               "interleaved");
+        }
+    }
+    free(both);
+    free(other_expected);
+    free(other_got);
+    return s;
+}
+
+/* Heads or other equal blocks in another order, all within one tensor. */
+static assay_status try_blocks(assay_home *home, int n_blocks, const char *kind)
+{
+    char text[320];
+    if (n_blocks < 2 || n_blocks > ASSAY_RELATION_BLOCKS || home->pair.cols % n_blocks)
+        return ASSAY_OK;
+    assay_relation_blocks(&home->rel, home->scratch, &home->pair, n_blocks);
+    if (home->rel.kind != ASSAY_REL_PERMUTED || is_identity(&home->rel))
+        return ASSAY_OK;
+    snprintf(text, sizeof text, "the %d blocks of a row are the expected ones in another order",
+             n_blocks);
+    return assay_home_offer_relation(
+        home,
+        &(assay_offer_text){.kind = kind, .fitted = order_json(&home->rel), .evidence = text});
+}
+
+assay_status assay_fault_match_fused_order(assay_home *home)
+{
+    const assay_judged *j = home->judged;
+    if (j->is_ids || j->against)
+        return ASSAY_OK;
+    for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
+        if (j->point == groups[i].first || j->point == groups[i].second)
+            ASSAY_TRY(try_joint(home, &groups[i]));
+    if (j->n_groups > 1)
+        ASSAY_TRY(try_blocks(home, j->n_groups, "heads in another order"));
+    else if (j->n_cols % 2 == 0 && j->n_cols >= 8)
+        ASSAY_TRY(try_blocks(home, 2, "halves exchanged"));
+    return ASSAY_OK;
+}

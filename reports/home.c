@@ -1,0 +1,366 @@
+#include "reports/home.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+assay_status assay_home_new(assay_home **out, assay_forced *forced, int index)
+{
+    assay_home *h;
+    const double *got, *expected;
+    assay_status s = ASSAY_OK;
+    ASSAY_TRY(assay_alloc(&h, 1, sizeof *h, "a home"));
+    h->forced = forced;
+    h->index = index;
+    h->judged = assay_forced_at(forced, index);
+    h->shape = assay_oracle_shape_of(assay_forced_oracle(forced));
+    h->knobs = assay_forced_knobs(forced);
+    h->n = h->judged->n_rows * h->judged->n_cols;
+    h->bound = INFINITY;
+    ASSAY_GO(assay_alloc(&h->got, (size_t)h->n, 3 * sizeof *h->got, "values of a home"));
+    h->expected = h->got + h->n;
+    h->scratch = h->expected + h->n;
+    ASSAY_GO(assay_forced_values(&got, &expected, forced, index));
+    memcpy(h->got, got, (size_t)h->n * sizeof *got);
+    memcpy(h->expected, expected, (size_t)h->n * sizeof *got);
+    h->pair = (assay_relation_pair){h->got, h->expected, h->judged->n_rows, h->judged->n_cols};
+    h->n_interval =
+        assay_forced_interval(h->interval, h->interval_layers, h->interval_steps, forced, index);
+    *out = h;
+    return ASSAY_OK;
+out:
+    assay_home_free(h);
+    return s;
+}
+
+void assay_home_free(assay_home *home)
+{
+    if (!home)
+        return;
+    for (int i = 0; i < home->n_offers; i++)
+        json_decref(home->offers[i].fitted);
+    free(home->offers);
+    free(home->got);
+    free(home);
+}
+
+bool assay_home_is(const assay_home *home, assay_point point)
+{
+    return home->judged->point == point && !home->judged->against;
+}
+
+bool assay_home_covers(const assay_home *home, assay_point point)
+{
+    if (home->judged->against)
+        return false;
+    if (home->judged->point == point)
+        return true;
+    for (int i = 0; i < home->n_interval; i++)
+        if (home->interval[i] == point)
+            return true;
+    return false;
+}
+
+/* Mean over rows (or heads of rows) of rest^2 / size^2: every row counts the same. */
+static void rest_of(double *rest, double *explained, const assay_home *h, const double *out)
+{
+    const assay_judged *j = h->judged;
+    int64_t width = j->n_cols / j->n_groups, n_cells = j->n_rows * j->n_groups, used = 0;
+    double sum = 0, all_rest = 0, all_error = 0;
+    for (int64_t c = 0; c < n_cells; c++) {
+        double r = 0, size = 0;
+        for (int64_t i = c * width; i < (c + 1) * width; i++) {
+            double g = h->got[i], e = h->expected[i], o = out[i];
+            if (!isfinite(g) || !isfinite(e) || !isfinite(o))
+                continue;
+            r += (g - o) * (g - o);
+            all_error += (g - e) * (g - e);
+            size += fmax(g * g, e * e);
+        }
+        all_rest += r;
+        if (size > 0) {
+            sum += r / size;
+            used++;
+        }
+    }
+    *rest = used ? sqrt(sum / (double)used) : 0;
+    *explained = all_error > 0 ? 1 - all_rest / all_error : 0;
+}
+
+static double flips_of(const assay_home *h, const double *out)
+{
+    int64_t differ = 0, total = 0, cols = h->judged->n_cols;
+    for (int64_t r = 0; r < h->judged->n_rows; r++)
+        for (int64_t i = 0; i < cols; i++) {
+            double id = out[r * cols + i];
+            bool found = false;
+            for (int64_t k = 0; k < cols && !found; k++)
+                found = h->got[r * cols + k] == id;
+            total += id >= 0;
+            differ += id >= 0 && !found;
+        }
+    return total ? (double)differ / (double)total : 0;
+}
+
+static assay_status measure(assay_offer *offer, assay_home *h, const double *explained)
+{
+    const assay_judged *j = h->judged;
+    if (j->is_ids) {
+        double before = flips_of(h, h->expected);
+        offer->residual = flips_of(h, explained);
+        offer->explained = before > 0 ? 1 - offer->residual / before : 0;
+        /* ids that rounding may flip stay: no more than were free before */
+        double free_share = (double)(j->n_flips - j->n_flips_outside) / (double)(h->n ? h->n : 1);
+        offer->complete =
+            before > 0 && offer->residual <= free_share + 0.02 && offer->explained > 0.8;
+        return ASSAY_OK;
+    }
+    assay_judged rest;
+    rest_of(&offer->residual, &offer->explained, h, explained);
+    ASSAY_TRY(assay_forced_rejudge(&rest, h->forced, h->index, explained));
+    offer->complete = !rest.is_home;
+    /* fits with many free numbers swallow noise: penalised by degrees of freedom */
+    double free_share = 2 * offer->complexity / (double)(h->n ? h->n : 1);
+    offer->residual /= free_share < 0.9 ? 1 - free_share : 0.1;
+    return ASSAY_OK;
+}
+
+assay_status assay_home_offer(assay_home *home, const double *explained,
+                              const assay_offer_text *text)
+{
+    assay_offer o = {0};
+    o.fault = home->fault;
+    o.complexity = text->complexity;
+    o.convention = text->convention;
+    o.fitted = text->fitted ? text->fitted : json_object();
+    snprintf(o.kind, sizeof o.kind, "%s", text->kind);
+    snprintf(o.family, sizeof o.family, "%s",
+             text->family ? text->family : assay_point_at(home->judged->point)->name);
+    snprintf(o.evidence, sizeof o.evidence, "%s", text->evidence ? text->evidence : "");
+    assay_status s = measure(&o, home, explained);
+    if (s == ASSAY_OK && home->n_offers == home->room) {
+        int room = home->room ? 2 * home->room : 16;
+        assay_offer *list = realloc(home->offers, (size_t)room * sizeof *list);
+        if (list) {
+            home->offers = list;
+            home->room = room;
+        } else {
+            s = assay_fail(ASSAY_NO_MEMORY, "out of memory for %d explanations", room);
+        }
+    }
+    if (s != ASSAY_OK) {
+        json_decref(o.fitted);
+        return s;
+    }
+    if (o.complete)
+        home->bound = fmin(home->bound, o.residual);
+    home->offers[home->n_offers++] = o;
+    return ASSAY_OK;
+}
+
+assay_status assay_home_offer_relation(assay_home *home, const assay_offer_text *text)
+{
+    assay_offer_text t = *text;
+    if (t.complexity == 0)
+        t.complexity = home->rel.complexity;
+    if (!(home->rel.explained > 0.5)) { /* not worth a judgement */
+        json_decref(t.fitted);
+        return ASSAY_OK;
+    }
+    return assay_home_offer(home, home->scratch, &t);
+}
+
+assay_status assay_home_offer_variant(assay_home *home, const assay_knobs *knobs,
+                                      const assay_offer_text *text)
+{
+    double *out;
+    ASSAY_TRY(assay_alloc(&out, (size_t)home->n, sizeof *out, "a variant"));
+    assay_status s = assay_forced_expect(out, home->forced, home->index, knobs);
+    double rest = 0, explained = 1;
+    if (s == ASSAY_OK && !home->judged->is_ids)
+        rest_of(&rest, &explained, home, out);
+    if (s == ASSAY_OK && explained > 0.2)
+        s = assay_home_offer(home, out, text);
+    else
+        json_decref(text->fitted);
+    free(out);
+    return s;
+}
+
+assay_status assay_home_rest(double *rest, assay_home *home, const assay_knobs *knobs)
+{
+    double explained;
+    ASSAY_TRY(assay_forced_expect(home->scratch, home->forced, home->index, knobs));
+    if (home->judged->is_ids)
+        *rest = flips_of(home, home->scratch);
+    else
+        rest_of(rest, &explained, home, home->scratch);
+    if (isnan(*rest))
+        *rest = INFINITY;
+    return ASSAY_OK;
+}
+
+assay_status assay_home_fit(double *best, double *rest, assay_home *home, assay_knobs *knobs,
+                            double *at, double low, double high, int n_grid)
+{
+    double step = log(high / low) / (n_grid - 1), top = 0, least = INFINITY;
+    for (int i = 0; i < n_grid; i++) {
+        double r;
+        *at = low * exp(step * i);
+        ASSAY_TRY(assay_home_rest(&r, home, knobs));
+        if (r < least) {
+            least = r;
+            top = log(*at);
+        }
+    }
+    static const double ratio = 0.6180339887498949;
+    double a = top - step, b = top + step, ra, rb;
+    double x = b - ratio * (b - a), y = a + ratio * (b - a);
+    *at = exp(x);
+    ASSAY_TRY(assay_home_rest(&ra, home, knobs));
+    *at = exp(y);
+    ASSAY_TRY(assay_home_rest(&rb, home, knobs));
+    while (b - a > 1e-4) {
+        if (ra < rb) {
+            b = y;
+            y = x;
+            rb = ra;
+            x = b - ratio * (b - a);
+            *at = exp(x);
+            ASSAY_TRY(assay_home_rest(&ra, home, knobs));
+        } else {
+            a = x;
+            x = y;
+            ra = rb;
+            y = a + ratio * (b - a);
+            *at = exp(y);
+            ASSAY_TRY(assay_home_rest(&rb, home, knobs));
+        }
+    }
+    *best = ra < rb ? exp(x) : exp(y);
+    *rest = fmin(ra, rb);
+    if (least < *rest) {
+        *best = exp(top);
+        *rest = least;
+    }
+    *at = *best;
+    return ASSAY_OK;
+}
+
+assay_status assay_home_value(double **out, int64_t *n, assay_home *home, assay_point point,
+                              int layer)
+{
+    const assay_judged *j = home->judged;
+    assay_pass *pass = assay_forced_pass(home->forced, j->prompt);
+    int n_dims;
+    int64_t dims[ASSAY_MAX_DIMS];
+    const double *values;
+    if (!assay_oracle_has_point(assay_forced_oracle(home->forced), point, layer,
+                                assay_forced_is_latent(home->forced, j->prompt)))
+        return assay_fail(ASSAY_MISSING, "no such point in this model");
+    ASSAY_TRY(assay_pass_dims(&n_dims, dims, pass, j->step, point, layer));
+    ASSAY_TRY(assay_pass_value(&values, pass, j->step, point, layer));
+    int64_t cols = 1, rows = dims[0];
+    for (int i = 1; i < n_dims; i++)
+        cols *= dims[i];
+    if (assay_point_at(point)->axes[0] == 'T' && j->n_rows < rows) { /* the last rows only */
+        values += (rows - j->n_rows) * cols;
+        rows = j->n_rows;
+    }
+    *n = rows * cols;
+    ASSAY_TRY(assay_alloc(out, (size_t)*n, sizeof **out, "values of a point"));
+    memcpy(*out, values, (size_t)*n * sizeof **out);
+    return ASSAY_OK;
+}
+
+assay_status assay_home_partner(double **expected, double **got, int64_t *cols, assay_home *home,
+                                assay_point point)
+{
+    const assay_judged *j = home->judged;
+    const double *g, *e;
+    int index = assay_forced_find(home->forced, j->prompt, j->step, point, j->layer);
+    if (index < 0)
+        return assay_fail(ASSAY_MISSING, "partner point was not captured");
+    const assay_judged *p = assay_forced_at(home->forced, index);
+    size_t n = (size_t)(p->n_rows * p->n_cols);
+    ASSAY_TRY(assay_forced_values(&g, &e, home->forced, index));
+    ASSAY_TRY(assay_alloc(expected, n, sizeof **expected, "values of a point"));
+    memcpy(*expected, e, n * sizeof *e);
+    *cols = p->n_cols;
+    if (!got)
+        return ASSAY_OK;
+    assay_status s = assay_alloc(got, n, sizeof **got, "values of a point");
+    if (s != ASSAY_OK) {
+        free(*expected);
+        return s;
+    }
+    memcpy(*got, g, n * sizeof *g);
+    return ASSAY_OK;
+}
+
+/* True when a is the better explanation. */
+static bool better(const assay_offer *a, const assay_offer *b, double bound)
+{
+    if (a->complete != b->complete)
+        return a->complete;
+    if (!a->complete)
+        return a->residual < b->residual;
+    bool near_a = a->residual <= 1.05 * bound + 1e-12, near_b = b->residual <= 1.05 * bound + 1e-12;
+    if (near_a != near_b)
+        return near_a;
+    if (!near_a && a->residual != b->residual)
+        return a->residual < b->residual;
+    if (a->complexity != b->complexity)
+        return a->complexity < b->complexity;
+    return a->fault < b->fault;
+}
+
+const assay_offer *assay_home_nearest(const assay_home *home)
+{
+    const assay_offer *best = NULL;
+    for (int i = 0; i < home->n_offers; i++)
+        if (!best || better(&home->offers[i], best, home->bound))
+            best = &home->offers[i];
+    return best;
+}
+
+const assay_offer *assay_home_best(const assay_home *home)
+{
+    const assay_offer *best = assay_home_nearest(home);
+    return best && best->complete ? best : NULL;
+}
+
+const assay_offer *assay_home_second(const assay_home *home, const assay_offer *than)
+{
+    const assay_offer *best = NULL;
+    for (int i = 0; i < home->n_offers; i++)
+        if (home->offers[i].fault != than->fault &&
+            (!best || better(&home->offers[i], best, home->bound)))
+            best = &home->offers[i];
+    return best;
+}
+
+/* What an explanation costs: its rest, and a factor of two for each free number more. */
+static double price(const assay_offer *o, double floor)
+{
+    return fmax(o->residual, floor) * exp2(fmin(o->complexity, 8) / 2);
+}
+
+double assay_home_confidence(const assay_home *home, const assay_offer *offer)
+{
+    const assay_judged *j = home->judged;
+    const assay_offer *other = assay_home_second(home, offer);
+    double floor = fmax(j->floor_rel, 1e-9), mine = price(offer, floor);
+    /* without a rival: "nothing is wrong" is the rival, at the price of the whole error */
+    double rival = fmax(j->rel, j->row_rel_max);
+    if (!isfinite(rival) || rival > 2)
+        rival = 2;
+    rival = fmax(rival, 2 * floor);
+    if (other)
+        rival = fmin(rival, price(other, floor));
+    double excess = j->rel * j->rel - floor * floor, rest = 1;
+    if (excess > 0 && offer->explained < 1)
+        rest = fmin(1, fmax(offer->explained * j->rel * j->rel / excess, 0));
+    return rest * rival / (rival + mine);
+}
