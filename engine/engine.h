@@ -43,6 +43,9 @@ void assay_model_close(assay_model *model);
 const assay_hparams *assay_model_hparams(const assay_model *model);
 const assay_gguf *assay_model_gguf(const assay_model *model);
 
+/* Whether a tap wants to see a point; what nobody wants need not be made for show. NULL: all. */
+typedef bool assay_wants_fn(void *user, assay_point point, int layer);
+
 typedef struct assay_engine_options {
     assay_backend backend;
     assay_path path;
@@ -52,7 +55,8 @@ typedef struct assay_engine_options {
     int max_sequences;
     const assay_seams *seams; /* borrowed; NULL: healthy */
     assay_tap_fn *tap;
-    void *tap_user;
+    void *tap_user; /* also of wants */
+    assay_wants_fn *wants;
     assay_tap_fn *inject; /* see tap.h */
     void *inject_user;
     struct assay_comm *comm; /* NULL: one rank */

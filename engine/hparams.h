@@ -53,6 +53,7 @@ typedef struct assay_hparams {
     double rope_magnitude; /* on cos and sin */
     double softmax_scale;
     int index_n_head, index_d_head, index_top_k;
+    bool index_rope_half_split;        /* deepseek32; else adjacent pairs */
     bool index_full[ASSAY_MAX_LAYERS]; /* false: the layer reuses the last full layer's selection */
     int n_assumed;
     assay_assumed assumed[ASSAY_MAX_ASSUMED];

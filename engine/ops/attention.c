@@ -1,0 +1,130 @@
+#include "engine/ops/attention.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/number.h"
+#include "engine/ops/linear.h"
+
+#define BLOCK 64 /* rows whose scores are held at once */
+
+typedef struct scratch {
+    float *q, *s, *o; /* [BLOCK, d_key], [BLOCK, n_keys], [BLOCK, d_value] */
+} scratch;
+
+static bool sees(const assay_attention *a, int64_t row, int64_t j)
+{
+    return j >= a->begin[row] && j < a->end[row] &&
+           (!a->selected || a->selected[row * a->n_keys + j]);
+}
+
+/* Scores to probabilities in place; returns the log-sum-exp. */
+static float softmax(float *s, const assay_attention *a, int64_t row)
+{
+    float most = -INFINITY;
+    double sum = 0;
+    bool any = false, nan = false;
+    for (int64_t j = 0; j < a->n_keys; j++) {
+        if (!sees(a, row, j))
+            continue;
+        s[j] *= (float)a->scale;
+        if (a->cap > 0)
+            s[j] = (float)a->cap * tanhf(s[j] / (float)a->cap);
+        nan = nan || isnan(s[j]);
+        if (s[j] > most)
+            most = s[j];
+        any = true;
+    }
+    for (int64_t j = 0; j < a->n_keys; j++) {
+        s[j] = sees(a, row, j) ? (nan ? NAN : expf(s[j] - most)) : 0.0f;
+        sum += s[j];
+    }
+    if (!any)
+        return -INFINITY;
+    for (int64_t j = 0; j < a->n_keys; j++) {
+        s[j] = (float)(s[j] / sum);
+        if (a->round_probs)
+            s[j] = assay_bf16_to_f32(assay_f32_to_bf16(s[j]));
+    }
+    return (float)(most + log(sum));
+}
+
+static void store(assay_rows o, assay_rows lse, float *probs, int64_t n_probs, int64_t n_all,
+                  const scratch *w, const assay_attention *a, int head, int64_t row, int64_t i,
+                  float l)
+{
+    int64_t t = a->rows[row];
+    float gain = a->head_gain ? a->head_gain[head] : 1.0f;
+    float *out = o.at + t * o.stride + (int64_t)head * a->d_value;
+    for (int d = 0; d < a->d_value; d++)
+        out[d] = w->o[i * a->d_value + d] * gain;
+    lse.at[t * lse.stride + head] = l;
+    if (probs)
+        memcpy(probs + ((int64_t)head * n_all + t) * n_probs, w->s + i * a->n_keys,
+               (size_t)a->n_keys * sizeof *probs);
+}
+
+static void one_head(assay_rows o, assay_rows lse, float *probs, int64_t n_probs, assay_rows q,
+                     const scratch *w, const assay_attention *a, int head)
+{
+    const float *keys = a->keys + a->kv_head[head] * a->key_head;
+    const float *values = a->values + a->kv_head[head] * a->value_head;
+    for (int64_t first = 0; first < a->n_rows; first += BLOCK) {
+        int64_t n = a->n_rows - first < BLOCK ? a->n_rows - first : BLOCK;
+        float l[BLOCK];
+        for (int64_t i = 0; i < n; i++)
+            memcpy(w->q + i * a->d_key,
+                   q.at + a->rows[first + i] * q.stride + (int64_t)head * a->d_key,
+                   (size_t)a->d_key * sizeof *w->q);
+        assay_op_linear(assay_rows_of(w->s, n, a->n_keys), assay_rows_of(w->q, n, a->d_key), keys,
+                        a->key_stride, false);
+        for (int64_t i = 0; i < n; i++)
+            l[i] = softmax(w->s + i * a->n_keys, a, first + i);
+        assay_op_linear_t(assay_rows_of(w->o, n, a->d_value), assay_rows_of(w->s, n, a->n_keys),
+                          values, a->value_stride, false);
+        for (int64_t i = 0; i < n; i++)
+            store(o, lse, probs, n_probs, q.n, w, a, head, first + i, i, l[i]);
+    }
+}
+
+/* No keys at all: nothing to multiply. */
+static void nothing_seen(assay_rows o, assay_rows lse, const assay_attention *a)
+{
+    for (int64_t i = 0; i < a->n_rows; i++) {
+        memset(o.at + a->rows[i] * o.stride, 0, (size_t)(a->n_head * a->d_value) * sizeof *o.at);
+        for (int h = 0; h < a->n_head; h++)
+            lse.at[a->rows[i] * lse.stride + h] = -INFINITY;
+    }
+}
+
+assay_status assay_op_attention(assay_rows o, assay_rows lse, float *probs, int64_t n_probs,
+                                assay_rows q, const assay_attention *a)
+{
+    ASSAY_BUG_IF(q.width != (int64_t)a->n_head * a->d_key);
+    ASSAY_BUG_IF(o.width != (int64_t)a->n_head * a->d_value || lse.width != a->n_head);
+    if (a->n_keys == 0) {
+        nothing_seen(o, lse, a);
+        return ASSAY_OK;
+    }
+    bool failed = false;
+    int64_t n = a->n_rows < BLOCK ? a->n_rows : BLOCK;
+    size_t floats = (size_t)n * (size_t)(a->d_key + a->n_keys + a->d_value);
+#pragma omp parallel
+    {
+        float *memory = malloc(floats * sizeof *memory + 1);
+        scratch w = {memory, memory ? memory + n * a->d_key : NULL,
+                     memory ? memory + n * (a->d_key + a->n_keys) : NULL};
+#pragma omp for schedule(static)
+        for (int h = 0; h < a->n_head; h++)
+            if (memory)
+                one_head(o, lse, probs, n_probs, q, &w, a, h);
+        if (!memory)
+#pragma omp atomic write
+            failed = true;
+        free(memory);
+    }
+    if (failed)
+        return assay_fail(ASSAY_NO_MEMORY, "attention: no memory for %zu floats a thread", floats);
+    return ASSAY_OK;
+}
