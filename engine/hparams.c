@@ -151,7 +151,7 @@ static void finish_scales(assay_hparams *hp, int d_key, double scale)
 assay_status assay_hparams_read(assay_hparams *out, const assay_gguf *file)
 {
     assay_hparams hp = {.weights_scale = 1, .rope_factor = 1, .rope_attn_factor = 1, .n_expert = 0};
-    const assay_arch *arch;
+    const assay_arch *arch = NULL;
     double scale = 0;
     ASSAY_TRY(read_architecture(&hp, file, &arch));
     ASSAY_TRY(read_common(&hp, file));

@@ -1,0 +1,326 @@
+#include "engine/engine.h"
+
+#include <cblas.h>
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/forward.h"
+#include "engine/ops/linear.h"
+#include "engine/ops/pointwise.h"
+
+assay_engine_options assay_engine_options_default(void)
+{
+    return (assay_engine_options){.backend = ASSAY_BACKEND_CPU,
+                                  .path = ASSAY_PATH_EXPANDED,
+                                  .dtype = ASSAY_DTYPE_F32,
+                                  .max_positions = 4096,
+                                  .max_sequences = 1};
+}
+
+static assay_part whole(const assay_hparams *hp)
+{
+    return (assay_part){.n_ranks = 1,
+                        .n_head = hp->n_head,
+                        .n_head_kv = hp->is_mla ? hp->n_head : hp->n_head_kv,
+                        .n_ff = hp->n_ff,
+                        .n_ff_expert = hp->n_ff_expert,
+                        .n_ff_shared = assay_hparams_axis(hp, 'Z'),
+                        .n_expert = hp->n_expert,
+                        .n_vocab = hp->n_vocab};
+}
+
+static assay_status check_options(const assay_engine_options *o)
+{
+    if (o->backend != ASSAY_BACKEND_CPU)
+        return assay_fail(ASSAY_NO_DEVICE, "backend cuda: this program was built without it");
+    if (o->dtype != ASSAY_DTYPE_F32 && o->dtype != ASSAY_DTYPE_BF16)
+        return assay_fail(ASSAY_USAGE, "the engine computes in f32 or bf16, not in %s",
+                          assay_dtype_name(o->dtype));
+    if (o->max_positions < 1 || o->max_sequences < 1)
+        return assay_fail(ASSAY_USAGE,
+                          "%d sequences of %d positions: expected at least one of each",
+                          o->max_sequences, o->max_positions);
+    return ASSAY_OK;
+}
+
+assay_status assay_engine_new(assay_engine **out, assay_model *model,
+                              const assay_engine_options *options)
+{
+    assay_engine *e;
+    assay_status s;
+    assay_engine_options defaults = assay_engine_options_default();
+    if (!options)
+        options = &defaults;
+    ASSAY_TRY(check_options(options));
+    ASSAY_TRY(assay_alloc(&e, 1, sizeof *e, "engine"));
+    const assay_hparams *hp = assay_model_hparams(model);
+    e->model = model;
+    e->hp = hp;
+    e->options = *options;
+    e->part = whole(hp);
+    if (e->options.n_threads <= 0)
+        e->options.n_threads = omp_get_num_procs();
+    int64_t width[ASSAY_KV_COUNT] = {
+        [ASSAY_KV_K] = (int64_t)e->part.n_head_kv * hp->d_head,
+        [ASSAY_KV_V] = (int64_t)e->part.n_head_kv * hp->d_value,
+        [ASSAY_KV_LATENT] = hp->n_rank_kv + hp->d_rope,
+        [ASSAY_KV_INDEX] = hp->index_d_head,
+    };
+    ASSAY_GO(assay_kvcache_new(&e->cache, hp->n_layer, options->max_sequences,
+                               options->max_positions, width));
+    ASSAY_GO(assay_alloc(&e->n_past, (size_t)options->max_sequences, sizeof *e->n_past, "engine"));
+    *out = e;
+    return ASSAY_OK;
+out:
+    assay_engine_free(e);
+    return s;
+}
+
+void assay_engine_free(assay_engine *engine)
+{
+    if (!engine)
+        return;
+    assay_kvcache_free(engine->cache);
+    assay_slots_clear(&engine->slots);
+    free(engine->n_past);
+    free(engine->zero_sequences);
+    free(engine->positions);
+    free(engine->row_order);
+    free(engine->spans);
+    free(engine->scratch);
+    free(engine->kv_b_scratch);
+    free(engine->cat);
+    free(engine);
+}
+
+void assay_engine_reset(assay_engine *engine, int sequence)
+{
+    assay_kvcache_reset(engine->cache, sequence);
+    for (int i = 0; i < engine->options.max_sequences; i++)
+        if (sequence < 0 || i == sequence)
+            engine->n_past[i] = 0;
+    if (sequence < 0)
+        engine->step = engine->slots.step = 0;
+}
+
+static assay_status make_room(assay_engine *e, int64_t n)
+{
+    if (n <= e->n_room)
+        return ASSAY_OK;
+    free(e->zero_sequences);
+    free(e->positions);
+    free(e->row_order);
+    free(e->spans);
+    e->zero_sequences = e->positions = NULL;
+    e->row_order = NULL;
+    e->spans = NULL;
+    e->n_room = 0;
+    ASSAY_TRY(assay_alloc(&e->zero_sequences, (size_t)n, sizeof *e->zero_sequences, "batch"));
+    ASSAY_TRY(assay_alloc(&e->positions, (size_t)n, sizeof *e->positions, "batch"));
+    ASSAY_TRY(assay_alloc(&e->row_order, (size_t)n, sizeof *e->row_order, "batch"));
+    ASSAY_TRY(assay_alloc(&e->spans, (size_t)n, sizeof *e->spans, "batch"));
+    e->n_room = n;
+    return ASSAY_OK;
+}
+
+static assay_status check_row(const assay_engine *e, int64_t t)
+{
+    const assay_batch *b = &e->batch;
+    int32_t sequence = e->sequences[t];
+    if (sequence < -1 || sequence >= e->options.max_sequences)
+        return assay_fail(ASSAY_USAGE, "row %lld is of sequence %d, and there is room for %d",
+                          (long long)t, sequence, e->options.max_sequences);
+    if (sequence >= 0 && (b->tokens[t] < 0 || b->tokens[t] >= e->hp->n_vocab))
+        return assay_fail(ASSAY_USAGE, "row %lld: token %d is outside the vocabulary of %d",
+                          (long long)t, b->tokens[t], e->hp->n_vocab);
+    return ASSAY_OK;
+}
+
+/* Rows by sequence, in the order in which sequences first appear; positions must continue each
+ * cache. */
+static assay_status make_spans(assay_engine *e)
+{
+    int64_t at = 0;
+    e->n_spans = 0;
+    e->n_keys_most = 0;
+    for (int64_t t = 0; t < e->batch.n; t++) {
+        ASSAY_TRY(check_row(e, t));
+        e->positions[t] = e->sequences[t] < 0 ? -1 : e->batch.positions[t];
+        bool known = e->sequences[t] < 0;
+        for (int i = 0; i < e->n_spans; i++)
+            known = known || e->spans[i].sequence == e->sequences[t];
+        if (known)
+            continue;
+        assay_span *s = &e->spans[e->n_spans++];
+        *s = (assay_span){e->sequences[t], 0, e->row_order + at, e->n_past[e->sequences[t]], 0};
+        for (int64_t u = t; u < e->batch.n; u++) {
+            if (e->sequences[u] != s->sequence)
+                continue;
+            int64_t expected = s->first + s->n_rows;
+            if (e->batch.positions[u] != expected)
+                return assay_fail(
+                    ASSAY_USAGE, "row %lld: position %d, and sequence %d continues at %lld",
+                    (long long)u, e->batch.positions[u], s->sequence, (long long)expected);
+            e->row_order[at++] = u;
+            s->n_rows++;
+        }
+        s->n_keys = s->first + s->n_rows;
+        if (s->n_keys > e->options.max_positions)
+            return assay_fail(ASSAY_USAGE,
+                              "sequence %d grows to %lld positions, and there is room for %d",
+                              s->sequence, (long long)s->n_keys, e->options.max_positions);
+        if (s->n_keys > e->n_keys_most)
+            e->n_keys_most = s->n_keys;
+    }
+    return ASSAY_OK;
+}
+
+static assay_status begin_step(assay_engine *e, const assay_batch *batch)
+{
+    if (batch->n < 1 || batch->n > INT32_MAX)
+        return assay_fail(ASSAY_USAGE, "a step of %lld rows", (long long)batch->n);
+    ASSAY_TRY(make_room(e, batch->n));
+    e->batch = *batch;
+    e->sequences = batch->sequences ? batch->sequences : e->zero_sequences;
+    ASSAY_TRY(make_spans(e));
+    e->is_prefill = e->is_continuing;
+    for (int i = 0; i < e->n_spans; i++)
+        e->is_prefill = e->is_prefill || e->spans[i].n_rows > 1 || e->spans[i].first == 0;
+    return ASSAY_OK;
+}
+
+/* Rows of the table; padding rows are zero. */
+static assay_status embed(assay_engine *e)
+{
+    const assay_weight *table = assay_model_weight(e->model, ASSAY_ROLE_TOKEN_EMBD, -1);
+    ASSAY_TRY(assay_point_begin(e, ASSAY_POINT_EMBED, -1));
+    assay_rows y = assay_slots_rows(&e->slots, ASSAY_POINT_EMBED);
+    for (int64_t t = 0; t < y.n; t++)
+        if (e->sequences[t] < 0)
+            memset(y.at + t * y.stride, 0, (size_t)y.width * sizeof *y.at);
+        else
+            ASSAY_TRY(assay_model_decode_rows(y.at + t * y.stride, table, e->batch.tokens[t], 1,
+                                              e->options.dtype));
+    return assay_point_done(e, ASSAY_POINT_EMBED, -1);
+}
+
+static assay_status head(assay_engine *e, float *logits)
+{
+    assay_rows x;
+    assay_role role = assay_model_weight(e->model, ASSAY_ROLE_OUTPUT, -1) ? ASSAY_ROLE_OUTPUT
+                                                                          : ASSAY_ROLE_TOKEN_EMBD;
+    ASSAY_TRY(assay_point_read(&x, e, ASSAY_POINT_OUT, ASSAY_POINT_FINAL_NORM));
+    ASSAY_TRY(assay_forward_norm(e, ASSAY_POINT_FINAL_NORM, x, ASSAY_ROLE_OUTPUT_NORM,
+                                 e->hp->eps_norm, -1));
+    ASSAY_TRY(assay_point_read(&x, e, ASSAY_POINT_FINAL_NORM, ASSAY_POINT_LOGITS));
+    if (!logits && !assay_point_wanted(e, ASSAY_POINT_LOGITS, -1))
+        return ASSAY_OK;
+    ASSAY_TRY(assay_point_begin(e, ASSAY_POINT_LOGITS, -1));
+    assay_rows y = assay_slots_rows(&e->slots, ASSAY_POINT_LOGITS);
+    ASSAY_TRY(assay_linear_role(e, y, x, role, -1, ASSAY_ROLE_COUNT));
+    ASSAY_TRY(assay_point_done(e, ASSAY_POINT_LOGITS, -1));
+    assay_slots_no_reader(&e->slots, ASSAY_POINT_LOGITS);
+    if (logits)
+        memcpy(logits, y.at, (size_t)(y.n * y.width) * sizeof *logits);
+    return ASSAY_OK;
+}
+
+static assay_status run_step(assay_engine *e, float *logits)
+{
+    int last = assay_model_last_layer(e->model);
+    ASSAY_TRY(embed(e));
+    for (int layer = assay_model_first_layer(e->model); layer <= last; layer++) {
+        assay_status s = assay_forward_layer(e, layer);
+        if (s != ASSAY_OK)
+            return assay_within(s, "layer %d", layer);
+    }
+    if (last == e->hp->n_layer - 1)
+        return head(e, logits);
+    assay_slots_no_reader(&e->slots, ASSAY_POINT_OUT);
+    return logits
+               ? assay_fail(ASSAY_USAGE, "logits need the last layer, and layers end at %d", last)
+               : ASSAY_OK;
+}
+
+assay_status assay_engine_forward(assay_engine *engine, const assay_batch *batch, float *logits)
+{
+    assay_engine *e = engine;
+    omp_set_num_threads(e->options.n_threads);
+    openblas_set_num_threads(e->options.n_threads);
+    ASSAY_TRY(begin_step(e, batch));
+    ASSAY_TRY(run_step(e, logits));
+    ASSAY_TRY(assay_slots_end_step(&e->slots));
+    for (int i = 0; i < e->n_spans; i++)
+        e->n_past[e->spans[i].sequence] = e->spans[i].n_keys;
+    e->step++;
+    return ASSAY_OK;
+}
+
+/* One call of generate: rows first ... first + n - 1 of sequence 0. */
+static assay_status generate_step(assay_engine *e, float *logits, const int32_t *tokens,
+                                  int64_t first, int64_t n, assay_logits_fn *on_logits, void *user)
+{
+    int32_t *positions;
+    ASSAY_TRY(assay_alloc(&positions, (size_t)n, sizeof *positions, "positions"));
+    for (int64_t i = 0; i < n; i++)
+        positions[i] = (int32_t)(first + i);
+    assay_batch batch = {n, tokens, positions, NULL};
+    assay_status s = assay_engine_forward(e, &batch, logits);
+    free(positions);
+    if (s == ASSAY_OK && on_logits)
+        s = on_logits(user, first, n, logits);
+    return s;
+}
+
+static assay_status generate_all(assay_engine *e, int32_t *out_ids, float *logits,
+                                 const int32_t *prompt, int64_t n_prompt, int64_t n_new,
+                                 int64_t chunk, assay_logits_fn *on_logits, void *user)
+{
+    int64_t width = e->hp->n_vocab, past = e->n_past[0], n = 0;
+    for (int64_t first = 0; first < n_prompt; first += n) {
+        n = n_prompt - first < chunk ? n_prompt - first : chunk;
+        e->is_continuing = true;
+        ASSAY_TRY(generate_step(e, logits, prompt + first, past + first, n, on_logits, user));
+    }
+    e->is_continuing = false;
+    for (int64_t i = 0; i < n_new; i++) {
+        out_ids[i] = assay_op_greedy(logits + (n - 1) * width, width);
+        n = 1;
+        if (i + 1 < n_new)
+            ASSAY_TRY(
+                generate_step(e, logits, &out_ids[i], past + n_prompt + i, 1, on_logits, user));
+    }
+    return ASSAY_OK;
+}
+
+assay_status assay_engine_generate(int32_t *out_ids, assay_engine *engine, const int32_t *prompt,
+                                   int64_t n_prompt, int64_t n_new, int64_t chunk,
+                                   assay_logits_fn *on_logits, void *user)
+{
+    float *logits;
+    if (n_prompt < 1 || n_new < 0)
+        return assay_fail(ASSAY_USAGE,
+                          "a prompt of %lld tokens and %lld new ones: expected at least one token",
+                          (long long)n_prompt, (long long)n_new);
+    if (chunk <= 0 || chunk > n_prompt)
+        chunk = n_prompt;
+    ASSAY_TRY(assay_alloc(&logits, (size_t)chunk * (size_t)engine->hp->n_vocab, sizeof *logits,
+                          "logits"));
+    assay_status s =
+        generate_all(engine, out_ids, logits, prompt, n_prompt, n_new, chunk, on_logits, user);
+    engine->is_continuing = false;
+    free(logits);
+    return s;
+}
+
+int assay_engine_n_buffer_faults(const assay_engine *engine)
+{
+    return engine->slots.n_faults;
+}
+
+const assay_buffer_fault *assay_engine_buffer_fault_at(const assay_engine *engine, int index)
+{
+    ASSAY_BUG_IF(index < 0 || index >= engine->slots.n_faults);
+    return &engine->slots.faults[index];
+}

@@ -1,0 +1,486 @@
+/*
+ * Attention of one layer: queries, keys and values of both kinds of model, the cache, the kernel,
+ * the hand-over of its output.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/forward.h"
+#include "engine/ops/attention.h"
+#include "engine/ops/linear.h"
+#include "engine/ops/pointwise.h"
+
+assay_rotary assay_rotary_of(const assay_engine *e, int layer)
+{
+    const assay_hparams *hp = e->hp;
+    (void)layer;
+    return (assay_rotary){.turned = hp->d_rope,
+                          .frequency_width = hp->d_rope,
+                          .base = hp->rope_base,
+                          .factor = hp->rope_factor,
+                          .yarn = hp->rope_yarn,
+                          .orig_context = hp->yarn_orig_context,
+                          .beta_fast = hp->yarn_beta_fast,
+                          .beta_slow = hp->yarn_beta_slow,
+                          .magnitude = hp->rope_magnitude};
+}
+
+assay_status assay_cache_write(assay_engine *e, assay_kv_kind kind, int layer, assay_rows rows)
+{
+    for (int i = 0; i < e->n_spans; i++) {
+        const assay_span *s = &e->spans[i];
+        ASSAY_TRY(assay_kvcache_reserve(e->cache, kind, layer, s->sequence, s->n_keys));
+        for (int64_t r = 0; r < s->n_rows; r++)
+            assay_kvcache_write(e->cache, kind, layer, s->sequence, s->first + r,
+                                rows.at + s->rows[r] * rows.stride);
+    }
+    return ASSAY_OK;
+}
+
+/* Heads of a and b side by side: to[T, H, wa + wb]. b_head 0: the same b for all heads. */
+static void side_by_side(float *to, assay_rows a, int64_t wa, int64_t a_head, assay_rows b,
+                         int64_t wb, int64_t b_head, int n_head)
+{
+    for (int64_t t = 0; t < a.n; t++)
+        for (int h = 0; h < n_head; h++) {
+            float *at = to + (t * n_head + h) * (wa + wb);
+            memcpy(at, a.at + t * a.stride + h * a_head, (size_t)wa * sizeof *at);
+            memcpy(at + wa, b.at + t * b.stride + h * b_head, (size_t)wb * sizeof *at);
+        }
+}
+
+/* q by one projection, or by q_a, norm, q_b; kv_a beside it. */
+static assay_status queries(assay_engine *e, int layer)
+{
+    const assay_hparams *hp = e->hp;
+    assay_rows x, q;
+    ASSAY_TRY(assay_point_read(&x, e, ASSAY_POINT_IN_NORM, ASSAY_POINT_Q_A));
+    if (hp->n_rank_q) {
+        ASSAY_TRY(assay_forward_fused_qa(e, x, layer));
+        ASSAY_TRY(assay_point_read(&x, e, ASSAY_POINT_Q_A, ASSAY_POINT_Q_A_NORM));
+        ASSAY_TRY(assay_forward_norm(e, ASSAY_POINT_Q_A_NORM, x, ASSAY_ROLE_ATTN_Q_A_NORM,
+                                     hp->eps_q_a, layer));
+        ASSAY_TRY(assay_point_read(&x, e, ASSAY_POINT_Q_A_NORM, ASSAY_POINT_Q));
+    } else {
+        ASSAY_TRY(assay_point_begin(e, ASSAY_POINT_KV_A, layer));
+        ASSAY_TRY(assay_linear_role(e, assay_slots_rows(&e->slots, ASSAY_POINT_KV_A), x,
+                                    ASSAY_ROLE_ATTN_KV_A, layer, ASSAY_ROLE_COUNT));
+        ASSAY_TRY(assay_point_done(e, ASSAY_POINT_KV_A, layer));
+    }
+    ASSAY_TRY(assay_point_begin(e, ASSAY_POINT_Q, layer));
+    q = assay_slots_rows(&e->slots, ASSAY_POINT_Q);
+    ASSAY_TRY(assay_linear_role(e, q, x, hp->n_rank_q ? ASSAY_ROLE_ATTN_Q_B : ASSAY_ROLE_ATTN_Q,
+                                layer, ASSAY_ROLE_COUNT));
+    return assay_point_done(e, ASSAY_POINT_Q, layer);
+}
+
+/* Rotates n_head vectors of the rotary width that lie in x, `head` apart. */
+static assay_status rotate(assay_engine *e, assay_point to, assay_rows x, int64_t head, int n_head,
+                           int layer)
+{
+    assay_rotary how = assay_rotary_of(e, layer);
+    const float *freqs = NULL;
+    if (assay_model_weight(e->model, ASSAY_ROLE_ROPE_FREQS, -1))
+        ASSAY_TRY(assay_vector(&freqs, e, ASSAY_ROLE_ROPE_FREQS, -1));
+    how.freqs = freqs;
+    ASSAY_TRY(assay_point_begin(e, to, layer));
+    assay_rows y = assay_slots_rows(&e->slots, to);
+    y.width = x.width;
+    assay_op_rotary(y, x.width, x, head, n_head, e->positions, &how);
+    return assay_point_done(e, to, layer);
+}
+
+static assay_status rotate_mla(assay_engine *e, int layer)
+{
+    const assay_hparams *hp = e->hp;
+    int64_t key = hp->d_nope + hp->d_rope;
+    assay_rows q, kv;
+    ASSAY_TRY(assay_point_read(&q, e, ASSAY_POINT_Q, ASSAY_POINT_Q_ROPE));
+    q.at += hp->d_nope;
+    q.width = hp->d_rope;
+    ASSAY_TRY(rotate(e, ASSAY_POINT_Q_ROPE, q, key, e->part.n_head, layer));
+    ASSAY_TRY(assay_point_read(&kv, e, ASSAY_POINT_KV_A, ASSAY_POINT_KV_LATENT));
+    ASSAY_TRY(assay_forward_norm(e, ASSAY_POINT_KV_LATENT, assay_rows_columns(kv, 0, hp->n_rank_kv),
+                                 ASSAY_ROLE_ATTN_KV_A_NORM, hp->eps_kv_a, layer));
+    return rotate(e, ASSAY_POINT_K_ROPE, assay_rows_columns(kv, hp->n_rank_kv, hp->d_rope), 0, 1,
+                  layer);
+}
+
+static assay_status kv_b_of(const float **out, assay_engine *e, int layer)
+{
+    const assay_hparams *hp = e->hp;
+    if (!assay_model_keeps(e->model) && !e->kv_b_scratch) {
+        size_t rank = (size_t)hp->n_rank_kv;
+        ASSAY_TRY(assay_alloc(&e->kv_b_scratch,
+                              (size_t)hp->n_head * (size_t)(hp->d_nope + hp->d_value) * rank +
+                                  (size_t)hp->d_nope * rank,
+                              sizeof *e->kv_b_scratch, "kv_b"));
+    }
+    return assay_model_kv_b(out, e->model, layer, e->options.dtype, e->kv_b_scratch);
+}
+
+/* Keys and values per head. */
+static assay_status expand(assay_engine *e, int layer)
+{
+    const assay_hparams *hp = e->hp;
+    int64_t b = hp->d_nope + hp->d_value, n_head = e->part.n_head;
+    const float *w;
+    assay_rows latent, k_rope, kv;
+    ASSAY_TRY(assay_point_read(&latent, e, ASSAY_POINT_KV_LATENT, ASSAY_POINT_KV_B));
+    ASSAY_TRY(kv_b_of(&w, e, layer));
+    ASSAY_TRY(assay_point_begin(e, ASSAY_POINT_KV_B, layer));
+    assay_op_linear(assay_slots_rows(&e->slots, ASSAY_POINT_KV_B), latent,
+                    w + e->part.head * b * hp->n_rank_kv, hp->n_rank_kv, false);
+    ASSAY_TRY(assay_point_done(e, ASSAY_POINT_KV_B, layer));
+    ASSAY_TRY(assay_point_read(&kv, e, ASSAY_POINT_KV_B, ASSAY_POINT_K));
+    ASSAY_TRY(assay_point_read(&k_rope, e, ASSAY_POINT_K_ROPE, ASSAY_POINT_K));
+    ASSAY_TRY(assay_point_begin(e, ASSAY_POINT_K, layer));
+    side_by_side(assay_slots_rows(&e->slots, ASSAY_POINT_K).at, kv, hp->d_nope, b, k_rope,
+                 hp->d_rope, 0, (int)n_head);
+    ASSAY_TRY(assay_point_done(e, ASSAY_POINT_K, layer));
+    ASSAY_TRY(assay_point_begin(e, ASSAY_POINT_V, layer));
+    kv.at += hp->d_nope;
+    side_by_side(assay_slots_rows(&e->slots, ASSAY_POINT_V).at, kv, hp->d_value, b, kv, 0, 0,
+                 (int)n_head);
+    ASSAY_TRY(assay_point_done(e, ASSAY_POINT_V, layer));
+    assay_rows k, v;
+    ASSAY_TRY(assay_point_read(&k, e, ASSAY_POINT_K, ASSAY_POINT_KERNEL_OUT));
+    ASSAY_TRY(assay_point_read(&v, e, ASSAY_POINT_V, ASSAY_POINT_KERNEL_OUT));
+    ASSAY_TRY(assay_cache_write(e, ASSAY_KV_K, layer, k));
+    return assay_cache_write(e, ASSAY_KV_V, layer, v);
+}
+
+/* One head's key half [L, N] (k_b as stored) or [N, L] (rows of kv_b), and its value half [V, L].
+ */
+typedef struct halves {
+    const float *k_b, *kv_b, *v_b;
+} halves;
+
+static assay_status halves_of(halves *out, assay_engine *e, int layer)
+{
+    const assay_weight *k_b = assay_model_weight(e->model, ASSAY_ROLE_ATTN_K_B, layer);
+    const assay_weight *v_b = assay_model_weight(e->model, ASSAY_ROLE_ATTN_V_B, layer);
+    *out = (halves){0};
+    if (!k_b || !v_b || !assay_model_keeps(e->model))
+        return kv_b_of(&out->kv_b, e, layer);
+    ASSAY_TRY(assay_model_decoded(&out->k_b, e->model, k_b, e->options.dtype));
+    return assay_model_decoded(&out->v_b, e->model, v_b, e->options.dtype);
+}
+
+/* q absorbed with the key half of kv_b; the latent row with its rotated key goes into the cache. */
+static assay_status absorb(assay_engine *e, int layer, const halves *w)
+{
+    const assay_hparams *hp = e->hp;
+    int64_t n = hp->d_nope, rank = hp->n_rank_kv, key = n + hp->d_rope, b = n + hp->d_value;
+    assay_rows q, latent, k_rope;
+    float *row;
+    ASSAY_TRY(assay_point_read(&q, e, ASSAY_POINT_Q, ASSAY_POINT_Q_LATENT));
+    ASSAY_TRY(assay_point_begin(e, ASSAY_POINT_Q_LATENT, layer));
+    assay_rows y = assay_slots_rows(&e->slots, ASSAY_POINT_Q_LATENT);
+    for (int h = 0; h < e->part.n_head; h++) {
+        int64_t head = e->part.head + h;
+        assay_rows to = assay_rows_columns(y, h * rank, rank);
+        assay_rows from = assay_rows_columns(q, h * key, n);
+        if (w->k_b)
+            assay_op_linear(to, from, w->k_b + head * rank * n, n, false);
+        else
+            assay_op_linear_t(to, from, w->kv_b + head * b * rank, rank, false);
+    }
+    ASSAY_TRY(assay_point_done(e, ASSAY_POINT_Q_LATENT, layer));
+    ASSAY_TRY(assay_point_read(&latent, e, ASSAY_POINT_KV_LATENT, ASSAY_POINT_KERNEL_OUT));
+    ASSAY_TRY(assay_point_read(&k_rope, e, ASSAY_POINT_K_ROPE, ASSAY_POINT_KERNEL_OUT));
+    ASSAY_TRY(assay_cat(&row, e, (size_t)(latent.n * (rank + hp->d_rope))));
+    side_by_side(row, latent, rank, 0, k_rope, hp->d_rope, 0, 1);
+    return assay_cache_write(e, ASSAY_KV_LATENT, layer,
+                             assay_rows_of(row, latent.n, rank + hp->d_rope));
+}
+
+/* o[h] = value half of head h times its latent output. */
+static assay_status value_up(assay_engine *e, int layer, const halves *w, int target)
+{
+    const assay_hparams *hp = e->hp;
+    int64_t rank = hp->n_rank_kv, v = hp->d_value, b = hp->d_nope + v;
+    assay_rows x, y = assay_slots_rows(&e->slots, target);
+    (void)layer;
+    ASSAY_TRY(assay_point_read(&x, e, ASSAY_POINT_O_LATENT, ASSAY_POINT_KERNEL_OUT));
+    for (int h = 0; h < e->part.n_head; h++) {
+        int64_t head = e->part.head + h;
+        const float *half =
+            w->v_b ? w->v_b + head * v * rank : w->kv_b + (head * b + hp->d_nope) * rank;
+        assay_op_linear(assay_rows_columns(y, h * v, v), assay_rows_columns(x, h * rank, rank),
+                        half, rank, false);
+    }
+    return ASSAY_OK;
+}
+
+/* Which keys each row of a span may see besides the causal mask; NULL: all. */
+static assay_status selection_of(uint8_t **out, assay_engine *e, const assay_span *s)
+{
+    int64_t dims[ASSAY_MAX_DIMS];
+    *out = NULL;
+    if (!e->hp->has_indexer)
+        return ASSAY_OK;
+    ASSAY_TRY(assay_slots_read(&e->slots, ASSAY_POINT_INDEX_TOPK, ASSAY_POINT_KERNEL_OUT));
+    const int32_t *ids = assay_slots_ids(&e->slots, ASSAY_POINT_INDEX_TOPK);
+    assay_point_dims(dims, e, ASSAY_POINT_INDEX_TOPK);
+    uint8_t *mask;
+    ASSAY_TRY(assay_alloc(&mask, (size_t)(s->n_rows * s->n_keys), 1, "selection"));
+    for (int64_t r = 0; r < s->n_rows; r++)
+        for (int64_t i = 0; i < dims[1]; i++) {
+            int32_t j = ids[s->rows[r] * dims[1] + i];
+            if (j >= 0 && j < s->n_keys)
+                mask[r * s->n_keys + j] = 1;
+        }
+    *out = mask;
+    return ASSAY_OK;
+}
+
+/* What the kernel of this path reads, from the cache of one sequence. */
+static void keys_of(assay_attention *a, assay_engine *e, const assay_span *s, int layer)
+{
+    const assay_hparams *hp = e->hp;
+    if (hp->is_mla && e->options.path == ASSAY_PATH_LATENT) {
+        assay_kvcache_read(&a->keys, &a->key_stride, e->cache, ASSAY_KV_LATENT, layer, s->sequence,
+                           s->n_keys);
+        a->values = a->keys;
+        a->value_stride = a->key_stride;
+        a->d_key = hp->n_rank_kv + hp->d_rope;
+        a->d_value = hp->n_rank_kv;
+        return;
+    }
+    assay_kvcache_read(&a->keys, &a->key_stride, e->cache, ASSAY_KV_K, layer, s->sequence,
+                       s->n_keys);
+    assay_kvcache_read(&a->values, &a->value_stride, e->cache, ASSAY_KV_V, layer, s->sequence,
+                       s->n_keys);
+    a->d_key = hp->is_mla ? hp->d_nope + hp->d_rope : hp->d_head;
+    a->d_value = hp->d_value;
+    a->key_head = a->d_key;
+    a->value_head = a->d_value;
+}
+
+static assay_status kernel_of_span(assay_engine *e, const assay_span *s, int layer, assay_rows q,
+                                   assay_rows o, assay_rows lse, float *probs)
+{
+    int kv_head[e->part.n_head];
+    int64_t *range;
+    uint8_t *selected = NULL;
+    assay_status status;
+    bool shared = e->hp->is_mla && e->options.path == ASSAY_PATH_LATENT;
+    int per_kv_head = e->part.n_head / e->part.n_head_kv;
+    for (int h = 0; h < e->part.n_head; h++)
+        kv_head[h] = shared ? 0 : h / per_kv_head;
+    ASSAY_TRY(assay_alloc(&range, (size_t)s->n_rows * 2, sizeof *range, "mask"));
+    for (int64_t r = 0; r < s->n_rows; r++)
+        range[s->n_rows + r] = s->first + r + 1;
+    status = selection_of(&selected, e, s);
+    if (status == ASSAY_OK) {
+        assay_attention a = {.n_head = e->part.n_head,
+                             .kv_head = kv_head,
+                             .n_keys = s->n_keys,
+                             .n_rows = s->n_rows,
+                             .rows = s->rows,
+                             .begin = range,
+                             .end = range + s->n_rows,
+                             .selected = selected,
+                             .scale = e->hp->softmax_scale,
+                             .round_probs = e->options.dtype == ASSAY_DTYPE_BF16};
+        keys_of(&a, e, s, layer);
+        status = assay_op_attention(o, lse, probs, e->n_keys_most, q, &a);
+    }
+    free(selected);
+    free(range);
+    return status;
+}
+
+/* Padding rows see nothing. */
+static void clear_padding(assay_engine *e, assay_rows o, assay_rows lse)
+{
+    for (int64_t t = 0; t < e->batch.n; t++) {
+        if (e->sequences[t] >= 0)
+            continue;
+        memset(o.at + t * o.stride, 0, (size_t)o.width * sizeof *o.at);
+        for (int64_t h = 0; h < lse.width; h++)
+            lse.at[t * lse.stride + h] = -INFINITY;
+    }
+}
+
+/* The kernel over all sequences: o is [T, H, value width of the path]. */
+static assay_status kernel(assay_engine *e, int layer, assay_rows q, assay_rows o)
+{
+    float *probs = NULL;
+    if (assay_point_wanted(e, ASSAY_POINT_PROBS, layer)) {
+        ASSAY_TRY(assay_point_begin(e, ASSAY_POINT_PROBS, layer));
+        assay_buffer *b = &e->slots.slots[ASSAY_POINT_PROBS].buffer;
+        memset(b->data, 0, (size_t)assay_buffer_count(b) * sizeof(float));
+        probs = b->data;
+    }
+    ASSAY_TRY(assay_point_begin(e, ASSAY_POINT_LSE, layer));
+    assay_rows lse = assay_slots_rows(&e->slots, ASSAY_POINT_LSE);
+    for (int i = 0; i < e->n_spans; i++)
+        ASSAY_TRY(kernel_of_span(e, &e->spans[i], layer, q, o, lse, probs));
+    clear_padding(e, o, lse);
+    if (probs) {
+        ASSAY_TRY(assay_point_done_exact(e, ASSAY_POINT_PROBS, layer));
+        assay_slots_no_reader(&e->slots, ASSAY_POINT_PROBS);
+    }
+    ASSAY_TRY(assay_point_done_exact(e, ASSAY_POINT_LSE, layer));
+    assay_slots_no_reader(&e->slots, ASSAY_POINT_LSE);
+    return ASSAY_OK;
+}
+
+/*
+ * The hand-over: the caller allocates attn.out and gives the kernel a pointer to it; what the
+ * kernel wrote (kernel_out) and what the output projection reads (out) are one buffer in a healthy
+ * run. *target is where the kernel writes.
+ */
+static assay_status open_output(assay_engine *e, int layer, int *target)
+{
+    int64_t dims[ASSAY_MAX_DIMS];
+    int n = assay_point_dims(dims, e, ASSAY_POINT_OUT_ATTN);
+    int mode = (int)assay_seam_value(e->options.seams, ASSAY_SEAM_ATTN_OUT_BUFFER,
+                                     assay_place_of(e, layer), 0);
+    *target = mode == 0 ? ASSAY_POINT_OUT_ATTN : ASSAY_SLOT_PRIVATE_OUT;
+    ASSAY_TRY(assay_point_begin(e, ASSAY_POINT_OUT_ATTN, layer));
+    if (mode == 0)
+        return ASSAY_OK;
+    assay_buffer *b = &e->slots.slots[ASSAY_POINT_OUT_ATTN].buffer;
+    if (mode == 1)
+        memset(b->data, 0, (size_t)assay_buffer_count(b) * sizeof(float));
+    return assay_slots_begin(&e->slots, ASSAY_SLOT_PRIVATE_OUT, layer, ASSAY_DTYPE_F32, n, dims);
+}
+
+static assay_status hand_over(assay_engine *e, int layer, int target)
+{
+    int64_t dims[ASSAY_MAX_DIMS];
+    int n = assay_point_dims(dims, e, ASSAY_POINT_KERNEL_OUT);
+    if (e->options.dtype == ASSAY_DTYPE_BF16)
+        assay_op_round_bf16(assay_slots_rows(&e->slots, target));
+    assay_slots_done(&e->slots, target);
+    ASSAY_TRY(assay_slots_share(&e->slots, ASSAY_POINT_KERNEL_OUT, layer, target, 0, n, dims));
+    ASSAY_TRY(assay_point_show(e, ASSAY_POINT_KERNEL_OUT, layer, ASSAY_POINT_KERNEL_OUT, target,
+                               ASSAY_POINT_OUT_ATTN));
+    return assay_point_show(e, ASSAY_POINT_OUT_ATTN, layer, ASSAY_POINT_OUT_ATTN, target,
+                            ASSAY_POINT_OUT_ATTN);
+}
+
+static assay_status project(assay_engine *e, int layer)
+{
+    assay_rows x;
+    ASSAY_TRY(assay_point_read(&x, e, ASSAY_POINT_OUT_ATTN, ASSAY_POINT_PROJ));
+    ASSAY_TRY(assay_point_begin(e, ASSAY_POINT_PROJ, layer));
+    ASSAY_TRY(assay_linear_role(e, assay_slots_rows(&e->slots, ASSAY_POINT_PROJ), x,
+                                ASSAY_ROLE_ATTN_OUTPUT, layer, ASSAY_ROLE_ATTN_OUTPUT_BIAS));
+    return assay_point_done(e, ASSAY_POINT_PROJ, layer);
+}
+
+/* q of the kernel: [T, H, a | b] from two points. */
+static assay_status gather_q(assay_rows *q, assay_engine *e, assay_point a, int64_t wa,
+                             int64_t a_head)
+{
+    int n_head = e->part.n_head, rope = e->hp->d_rope;
+    assay_rows first, second;
+    float *at;
+    ASSAY_TRY(assay_point_read(&first, e, a, ASSAY_POINT_KERNEL_OUT));
+    ASSAY_TRY(assay_point_read(&second, e, ASSAY_POINT_Q_ROPE, ASSAY_POINT_KERNEL_OUT));
+    ASSAY_TRY(assay_cat(&at, e, (size_t)(first.n * n_head * (wa + rope))));
+    side_by_side(at, first, wa, a_head, second, rope, rope, n_head);
+    *q = assay_rows_of(at, first.n, n_head * (wa + rope));
+    return ASSAY_OK;
+}
+
+static assay_status mla_expanded(assay_engine *e, int layer, int target)
+{
+    const assay_hparams *hp = e->hp;
+    assay_rows q;
+    ASSAY_TRY(gather_q(&q, e, ASSAY_POINT_Q, hp->d_nope, hp->d_nope + hp->d_rope));
+    return kernel(e, layer, q, assay_slots_rows(&e->slots, target));
+}
+
+static assay_status mla_latent(assay_engine *e, int layer, const halves *w, int target)
+{
+    assay_rows q;
+    ASSAY_TRY(gather_q(&q, e, ASSAY_POINT_Q_LATENT, e->hp->n_rank_kv, e->hp->n_rank_kv));
+    ASSAY_TRY(assay_point_begin(e, ASSAY_POINT_O_LATENT, layer));
+    ASSAY_TRY(kernel(e, layer, q, assay_slots_rows(&e->slots, ASSAY_POINT_O_LATENT)));
+    ASSAY_TRY(assay_point_done(e, ASSAY_POINT_O_LATENT, layer));
+    return value_up(e, layer, w, target);
+}
+
+static assay_status mla(assay_engine *e, int layer)
+{
+    bool latent = e->options.path == ASSAY_PATH_LATENT;
+    halves w;
+    int target;
+    ASSAY_TRY(queries(e, layer));
+    ASSAY_TRY(rotate_mla(e, layer));
+    if (latent) {
+        ASSAY_TRY(halves_of(&w, e, layer));
+        ASSAY_TRY(absorb(e, layer, &w));
+    } else {
+        ASSAY_TRY(expand(e, layer));
+    }
+    if (e->hp->has_indexer && e->hp->index_full[layer])
+        ASSAY_TRY(assay_forward_index(e, layer));
+    ASSAY_TRY(open_output(e, layer, &target));
+    ASSAY_TRY(latent ? mla_latent(e, layer, &w, target) : mla_expanded(e, layer, target));
+    return hand_over(e, layer, target);
+}
+
+/* One of q, k, v of llama: a tensor of its own, or rows `first` ... of the merged one. */
+static assay_status llama_part(assay_engine *e, assay_point to, assay_rows x, assay_role role,
+                               assay_role bias, int64_t first, int layer)
+{
+    const assay_weight *own = assay_model_weight(e->model, role, layer);
+    ASSAY_TRY(assay_point_begin(e, to, layer));
+    assay_rows y = assay_slots_rows(&e->slots, to);
+    if (own) {
+        ASSAY_TRY(assay_linear_role(e, y, x, role, layer, bias));
+    } else {
+        const assay_weight *all = assay_model_weight(e->model, ASSAY_ROLE_ATTN_QKV, layer);
+        assay_slice slice = {first, y.width, 0, all->width};
+        ASSAY_TRY(assay_linear(e, y, x, all, slice, false));
+        if (assay_model_weight(e->model, ASSAY_ROLE_ATTN_QKV_BIAS, layer)) {
+            const float *b;
+            ASSAY_TRY(assay_vector(&b, e, ASSAY_ROLE_ATTN_QKV_BIAS, layer));
+            assay_op_bias(y, b + first);
+        }
+    }
+    return assay_point_done(e, to, layer);
+}
+
+static assay_status llama(assay_engine *e, int layer)
+{
+    const assay_hparams *hp = e->hp;
+    const assay_part *p = &e->part;
+    int64_t d = hp->d_head;
+    int target;
+    assay_rows x;
+    ASSAY_TRY(assay_point_read(&x, e, ASSAY_POINT_IN_NORM, ASSAY_POINT_Q));
+    ASSAY_TRY(llama_part(e, ASSAY_POINT_Q, x, ASSAY_ROLE_ATTN_Q, ASSAY_ROLE_ATTN_Q_BIAS,
+                         p->head * d, layer));
+    ASSAY_TRY(llama_part(e, ASSAY_POINT_K, x, ASSAY_ROLE_ATTN_K, ASSAY_ROLE_ATTN_K_BIAS,
+                         (hp->n_head + p->kv_head) * d, layer));
+    ASSAY_TRY(llama_part(e, ASSAY_POINT_V, x, ASSAY_ROLE_ATTN_V, ASSAY_ROLE_ATTN_V_BIAS,
+                         (hp->n_head + hp->n_head_kv + p->kv_head) * d, layer));
+    ASSAY_TRY(assay_point_read(&x, e, ASSAY_POINT_Q, ASSAY_POINT_Q_ROPE));
+    x.width = d;
+    ASSAY_TRY(rotate(e, ASSAY_POINT_Q_ROPE, x, d, p->n_head, layer));
+    ASSAY_TRY(assay_point_read(&x, e, ASSAY_POINT_K, ASSAY_POINT_K_ROPE));
+    x.width = d;
+    ASSAY_TRY(rotate(e, ASSAY_POINT_K_ROPE, x, d, p->n_head_kv, layer));
+    ASSAY_TRY(assay_point_read(&x, e, ASSAY_POINT_K_ROPE, ASSAY_POINT_KERNEL_OUT));
+    ASSAY_TRY(assay_cache_write(e, ASSAY_KV_K, layer, x));
+    ASSAY_TRY(assay_point_read(&x, e, ASSAY_POINT_V, ASSAY_POINT_KERNEL_OUT));
+    ASSAY_TRY(assay_cache_write(e, ASSAY_KV_V, layer, x));
+    ASSAY_TRY(open_output(e, layer, &target));
+    ASSAY_TRY(assay_point_read(&x, e, ASSAY_POINT_Q_ROPE, ASSAY_POINT_KERNEL_OUT));
+    ASSAY_TRY(kernel(e, layer, x, assay_slots_rows(&e->slots, target)));
+    return hand_over(e, layer, target);
+}
+
+assay_status assay_forward_attention(assay_engine *e, int layer)
+{
+    ASSAY_TRY(e->hp->is_mla ? mla(e, layer) : llama(e, layer));
+    return project(e, layer);
+}

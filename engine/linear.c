@@ -1,0 +1,150 @@
+#include "engine/ops/linear.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/forward.h"
+
+#define BLOCK_FLOATS ((int64_t)2 << 20) /* decoded at once where the model keeps nothing */
+
+assay_status assay_scratch(float **out, assay_engine *e, size_t n)
+{
+    if (n > e->n_scratch) {
+        float *grown;
+        ASSAY_TRY(assay_alloc(&grown, n, sizeof *grown, "scratch"));
+        free(e->scratch);
+        e->scratch = grown;
+        e->n_scratch = n;
+    }
+    *out = e->scratch;
+    return ASSAY_OK;
+}
+
+assay_status assay_cat(float **out, assay_engine *e, size_t n)
+{
+    if (n > e->n_cat) {
+        float *grown;
+        ASSAY_TRY(assay_alloc(&grown, n, sizeof *grown, "scratch"));
+        free(e->cat);
+        e->cat = grown;
+        e->n_cat = n;
+    }
+    *out = e->cat;
+    return ASSAY_OK;
+}
+
+static bool is_shared(assay_role role)
+{
+    return role == ASSAY_ROLE_GATE_SHEXP || role == ASSAY_ROLE_UP_SHEXP ||
+           role == ASSAY_ROLE_DOWN_SHEXP;
+}
+
+/* Experts' weights are sliced inside the expert: see forward_moe.c. */
+assay_slice assay_slice_of(const assay_engine *e, const assay_weight *w)
+{
+    const assay_part *p = &e->part;
+    const assay_hparams *hp = e->hp;
+    assay_slice s = {0, w->n_rows, 0, w->width};
+    int64_t per_head;
+    switch (assay_role_at(w->role)->kind) {
+    case ASSAY_SHARD_HEADS:
+        per_head = w->n_rows / hp->n_head;
+        s.row = p->head * per_head;
+        s.n_rows = p->n_head * per_head;
+        break;
+    case ASSAY_SHARD_KV_HEADS:
+        per_head = w->n_rows / hp->n_head_kv;
+        s.row = p->kv_head * per_head;
+        s.n_rows = p->n_head_kv * per_head;
+        break;
+    case ASSAY_SHARD_ROW_HEADS:
+        per_head = w->width / hp->n_head;
+        s.column = p->head * per_head;
+        s.n_columns = p->n_head * per_head;
+        break;
+    case ASSAY_SHARD_COLUMN:
+        s.row = is_shared(w->role) ? p->ff_shared : p->ff;
+        s.n_rows = is_shared(w->role) ? p->n_ff_shared : p->n_ff;
+        break;
+    case ASSAY_SHARD_ROW:
+        s.column = is_shared(w->role) ? p->ff_shared : p->ff;
+        s.n_columns = is_shared(w->role) ? p->n_ff_shared : p->n_ff;
+        break;
+    case ASSAY_SHARD_VOCAB:
+        s.row = p->vocab;
+        s.n_rows = p->n_vocab;
+        break;
+    default:
+        break;
+    }
+    return s;
+}
+
+/* Decoded a block of rows at a time: memory does not grow with the weight. */
+static assay_status linear_streaming(assay_engine *e, assay_rows y, assay_rows x,
+                                     const assay_weight *w, assay_slice slice, bool add)
+{
+    int64_t block = BLOCK_FLOATS / w->width > 0 ? BLOCK_FLOATS / w->width : 1;
+    float *memory;
+    ASSAY_TRY(assay_scratch(&memory, e, (size_t)(block * w->width)));
+    for (int64_t first = 0; first < slice.n_rows; first += block) {
+        int64_t n = slice.n_rows - first < block ? slice.n_rows - first : block;
+        ASSAY_TRY(assay_model_decode_rows(memory, w, slice.row + first, n, e->options.dtype));
+        assay_op_linear(assay_rows_columns(y, first, n), x, memory + slice.column, w->width, add);
+    }
+    return ASSAY_OK;
+}
+
+assay_status assay_linear(assay_engine *e, assay_rows y, assay_rows x, const assay_weight *weight,
+                          assay_slice slice, bool add)
+{
+    const float *values;
+    ASSAY_BUG_IF(y.width != slice.n_rows || x.width != slice.n_columns);
+    if (!assay_model_keeps(e->model))
+        return linear_streaming(e, y, x, weight, slice, add);
+    ASSAY_TRY(assay_model_decoded(&values, e->model, weight, e->options.dtype));
+    assay_op_linear(y, x, values + slice.row * weight->width + slice.column, weight->width, add);
+    return ASSAY_OK;
+}
+
+assay_status assay_vector(const float **out, assay_engine *e, assay_role role, int layer)
+{
+    const assay_weight *w = assay_model_weight(e->model, role, layer);
+    float *memory;
+    if (assay_model_keeps(e->model))
+        return assay_model_decoded(out, e->model, w, e->options.dtype);
+    ASSAY_TRY(assay_scratch(&memory, e, (size_t)(w->n_rows * w->width)));
+    *out = memory;
+    return assay_model_decode_rows(memory, w, 0, w->n_rows, e->options.dtype);
+}
+
+assay_status assay_pair_of_vectors(const float **a, const float **b, assay_engine *e,
+                                   assay_role role_a, assay_role role_b, int layer)
+{
+    const assay_weight *wa = assay_model_weight(e->model, role_a, layer);
+    const assay_weight *wb = assay_model_weight(e->model, role_b, layer);
+    float *memory;
+    if (assay_model_keeps(e->model)) {
+        ASSAY_TRY(assay_vector(a, e, role_a, layer));
+        return assay_vector(b, e, role_b, layer);
+    }
+    ASSAY_TRY(assay_scratch(&memory, e, (size_t)(wa->width + wb->width)));
+    *a = memory;
+    *b = memory + wa->width;
+    ASSAY_TRY(assay_model_decode_rows(memory, wa, 0, wa->n_rows, e->options.dtype));
+    return assay_model_decode_rows(memory + wa->width, wb, 0, wb->n_rows, e->options.dtype);
+}
+
+assay_status assay_linear_role(assay_engine *e, assay_rows y, assay_rows x, assay_role role,
+                               int layer, assay_role bias)
+{
+    const assay_weight *w = assay_model_weight(e->model, role, layer);
+    assay_slice slice = assay_slice_of(e, w);
+    ASSAY_TRY(assay_linear(e, y, x, w, slice, false));
+    if (bias != ASSAY_ROLE_COUNT && assay_model_weight(e->model, bias, layer)) {
+        const float *b;
+        ASSAY_TRY(assay_vector(&b, e, bias, layer));
+        assay_op_bias(y, b + slice.row);
+    }
+    return ASSAY_OK;
+}

@@ -1,0 +1,127 @@
+#include <string.h>
+
+#include "engine/forward.h"
+#include "engine/ops/pointwise.h"
+
+assay_seam_place assay_place_of(const assay_engine *e, int layer)
+{
+    return (assay_seam_place){layer, -1, e->part.rank, (int)e->step, -1};
+}
+
+/* This rank's size of one axis. */
+static int64_t axis(const assay_engine *e, char letter)
+{
+    const assay_part *p = &e->part;
+    int64_t top_k = e->hp->index_top_k;
+    switch (letter) {
+    case 'T':
+        return e->batch.n;
+    case 'S':
+        return e->n_keys_most;
+    case 'X':
+        return top_k < e->n_keys_most ? top_k : e->n_keys_most;
+    case 'H':
+        return p->n_head;
+    case 'G':
+        return p->n_head_kv;
+    case 'F':
+        return p->n_ff;
+    case 'M':
+        return p->n_ff_expert;
+    case 'Z':
+        return p->n_ff_shared;
+    case 'W':
+        return p->n_vocab;
+    case 'R':
+        return e->hp->d_rope;
+    default:
+        return assay_hparams_axis(e->hp, letter);
+    }
+}
+
+int assay_point_dims(int64_t dims[ASSAY_MAX_DIMS], const assay_engine *e, assay_point point)
+{
+    const char *axes = assay_point_at(point)->axes;
+    if (!e->hp->is_mla) { /* key and value heads of their own, and a rotated key per head */
+        if (point == ASSAY_POINT_K)
+            axes = "TGK";
+        else if (point == ASSAY_POINT_V)
+            axes = "TGV";
+        else if (point == ASSAY_POINT_K_ROPE)
+            axes = "TGR";
+    }
+    int n = (int)strlen(axes);
+    for (int i = 0; i < n; i++)
+        dims[i] = axis(e, axes[i]);
+    return n;
+}
+
+assay_status assay_point_begin(assay_engine *e, assay_point point, int layer)
+{
+    int64_t dims[ASSAY_MAX_DIMS];
+    int n = assay_point_dims(dims, e, point);
+    return assay_slots_begin(&e->slots, point, layer,
+                             assay_point_at(point)->is_ids ? ASSAY_DTYPE_I32 : ASSAY_DTYPE_F32, n,
+                             dims);
+}
+
+bool assay_point_wanted(const assay_engine *e, assay_point point, int layer)
+{
+    const assay_engine_options *o = &e->options;
+    if (o->inject)
+        return true;
+    return o->tap && (!o->wants || o->wants(o->tap_user, point, layer));
+}
+
+assay_status assay_point_show(assay_engine *e, assay_point point, int layer, int slot,
+                              int written_slot, int read_slot)
+{
+    const assay_engine_options *o = &e->options;
+    if (!assay_point_wanted(e, point, layer))
+        return ASSAY_OK;
+    const assay_buffer *written = &e->slots.slots[written_slot].buffer;
+    const assay_buffer *read = &e->slots.slots[read_slot].buffer;
+    assay_tap_event event = {
+        .point = point,
+        .layer = layer,
+        .buffer = &e->slots.slots[slot].buffer,
+        .rows = {e->batch.n, e->batch.tokens, e->positions, e->sequences},
+        .step = e->step,
+        .is_prefill = e->is_prefill,
+        .rank = e->part.rank,
+        .n_ranks = e->part.n_ranks,
+        .shard_axis = -1,
+        .written_address = written->data,
+        .read_address = read->data,
+        .written_owner = written->owner,
+        .read_owner = read->owner,
+        .written_generation = written->generation,
+        .read_generation = read->generation,
+    };
+    if (o->inject)
+        ASSAY_TRY(o->inject(o->inject_user, &event));
+    if (o->tap && (!o->wants || o->wants(o->tap_user, point, layer)))
+        ASSAY_TRY(o->tap(o->tap_user, &event));
+    return ASSAY_OK;
+}
+
+assay_status assay_point_done_exact(assay_engine *e, assay_point point, int layer)
+{
+    assay_slots_done(&e->slots, point);
+    return assay_point_show(e, point, layer, point, point, point);
+}
+
+assay_status assay_point_done(assay_engine *e, assay_point point, int layer)
+{
+    if (e->options.dtype == ASSAY_DTYPE_BF16)
+        assay_op_round_bf16(assay_slots_rows(&e->slots, point));
+    return assay_point_done_exact(e, point, layer);
+}
+
+assay_status assay_point_read(assay_rows *rows, assay_engine *e, assay_point point,
+                              assay_point reader)
+{
+    ASSAY_TRY(assay_slots_read(&e->slots, point, reader));
+    *rows = assay_slots_rows(&e->slots, point);
+    return ASSAY_OK;
+}

@@ -1,0 +1,67 @@
+/*
+ * Slots: the buffer of every point, and the ledger of who wrote and who read it.
+ *
+ * A slot is made anew for each use: begin() gives it its shape and fills it with its owner's
+ * poison; done() says that the op has written it (its generation grows); read() says who consumes
+ * it, and looks for elements that still hold the poison of this very buffer. What is read without
+ * having been written, or written and then never read, is a fault of the hand-over, and is kept in
+ * the ledger as a fact.
+ *
+ * Points of one merged projection share one buffer: share() makes a slot a strided view of
+ * another's columns.
+ */
+#ifndef ASSAY_ENGINE_SLOTS_H
+#define ASSAY_ENGINE_SLOTS_H
+
+#include <stdbool.h>
+
+#include "engine/base/buffer.h"
+#include "engine/engine.h"
+#include "engine/ops/rows.h"
+
+/* Buffers that are no point: memory of merged projections and the kernel's private output. */
+enum {
+    ASSAY_SLOT_FUSED_QA = ASSAY_POINT_COUNT,
+    ASSAY_SLOT_FUSED_GATE_UP,
+    ASSAY_SLOT_FUSED_SHARED,
+    ASSAY_SLOT_PRIVATE_OUT,
+    ASSAY_SLOT_COUNT
+};
+
+typedef struct assay_slot {
+    assay_buffer buffer; /* of this use; data NULL: not in use */
+    void *memory;
+    size_t bytes;
+    int layer;
+    bool is_written, is_read, is_checked;
+} assay_slot;
+
+typedef struct assay_slots {
+    assay_slot slots[ASSAY_SLOT_COUNT];
+    assay_buffer_fault *faults;
+    int n_faults, n_room;
+    int64_t step;
+} assay_slots;
+
+void assay_slots_clear(assay_slots *s);
+
+/* Shape [dims], dense. A value written and not read before is a fault of the last use. */
+assay_status assay_slots_begin(assay_slots *s, int slot, int layer, assay_dtype dtype, int n_dims,
+                               const int64_t *dims);
+/* The same memory and identity as `of`, columns from `first` on, shape [dims] (the row stride is
+ * of's). */
+assay_status assay_slots_share(assay_slots *s, int slot, int layer, int of, int64_t first,
+                               int n_dims, const int64_t *dims);
+void assay_slots_done(assay_slots *s, int slot);
+/* Marks the slot as consumed by `reader`. */
+assay_status assay_slots_read(assay_slots *s, int slot, assay_point reader);
+/* Nothing reads the slot in this path (its last reader is the tap). */
+void assay_slots_no_reader(assay_slots *s, int slot);
+/* Ends a step: whatever was written and not read is a fault. */
+assay_status assay_slots_end_step(assay_slots *s);
+
+/* First axis as rows, the others together as columns. */
+assay_rows assay_slots_rows(const assay_slots *s, int slot);
+int32_t *assay_slots_ids(const assay_slots *s, int slot);
+
+#endif
