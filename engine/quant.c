@@ -9,7 +9,8 @@
 #include "engine/quant/block.h"
 
 static const assay_quant table[] = {
-#define X(id, number, name, elements, bytes, decode) {name, number, elements, bytes, decode},
+#define X(id, number, name, elements, bytes, decode, encode)                                       \
+    {name, number, elements, bytes, decode, encode},
 #include "engine/quant.def"
 #undef X
 };
@@ -41,17 +42,42 @@ const assay_quant *assay_quant_by_name(const char *name)
     return NULL;
 }
 
-assay_status assay_quant_decode(float *out, int number, const void *blocks, int64_t n)
+int64_t assay_quant_bytes(const assay_quant *quant, int64_t n)
+{
+    return n / quant->block_elements * quant->block_bytes;
+}
+
+/* The type, when n is a whole number of its blocks. */
+static assay_status whole_blocks(const assay_quant **out, int number, int64_t n)
 {
     const assay_quant *quant = assay_quant_find(number);
     if (!quant)
         return assay_fail(ASSAY_UNSUPPORTED, "tensor type %d is not known", number);
-    if (!quant->decode)
-        return assay_fail(ASSAY_UNSUPPORTED, "tensor type %s holds no weights to decode",
-                          quant->name);
     if (n < 0 || n % quant->block_elements != 0)
         return assay_fail(ASSAY_BAD_SHAPE, "%lld elements of %s, expected a multiple of %d",
                           (long long)n, quant->name, quant->block_elements);
+    *out = quant;
+    return ASSAY_OK;
+}
+
+assay_status assay_quant_decode(float *out, int number, const void *blocks, int64_t n)
+{
+    const assay_quant *quant = NULL;
+    ASSAY_TRY(whole_blocks(&quant, number, n));
+    if (!quant->decode)
+        return assay_fail(ASSAY_UNSUPPORTED, "tensor type %s holds no weights to decode",
+                          quant->name);
     quant->decode(out, blocks, n);
+    return ASSAY_OK;
+}
+
+assay_status assay_quant_encode(void *blocks, int number, const float *x, int64_t n)
+{
+    const assay_quant *quant = NULL;
+    ASSAY_TRY(whole_blocks(&quant, number, n));
+    if (!quant->encode)
+        return assay_fail(ASSAY_UNSUPPORTED, "tensor type %s can be read and not written",
+                          quant->name);
+    quant->encode(blocks, x, n);
     return ASSAY_OK;
 }

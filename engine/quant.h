@@ -3,10 +3,14 @@
  * its own code).
  *
  * One row in quant.def per type, one file in quant/ per decoder:
- *     X(id, GGUF number, name, elements per block, bytes per block, decoder or NULL)
- * A decoder turns n elements (a multiple of the block) of packed blocks into float32, one rounding
- * per operation, in the order of the format's formula, no contraction (-ffp-contract=off). A NULL
- * decoder: known to the reader, not decodable.
+ *     X(id, GGUF number, name, elements per block, bytes per block, decoder or NULL, encoder or
+ * NULL) A decoder turns n elements (a multiple of the block) of packed blocks into float32, one
+ * rounding per operation, in the order of the format's formula, no contraction (-ffp-contract=off).
+ * A NULL decoder: known to the reader, not decodable.
+ *
+ * An encoder is the way back, for forged files: simple, deterministic, and inside the type's step
+ * (the reference's own searches for better scales are not repeated). Infinite or NaN input is a
+ * caller's mistake.
  *
  * Source: ggml-common.h and ggml-quants.c of ggml; formulas restated in each file.
  */
@@ -19,12 +23,15 @@
 
 typedef void assay_dequant_fn(float *out, const void *blocks, int64_t n);
 
+typedef void assay_encode_fn(void *blocks, const float *x, int64_t n);
+
 typedef struct assay_quant {
     const char *name;
     int number; /* in the file */
     int block_elements;
     int block_bytes;
     assay_dequant_fn *decode; /* NULL: cannot be decoded here */
+    assay_encode_fn *encode;  /* NULL: cannot be encoded here */
 } assay_quant;
 
 int assay_quant_count(void);
@@ -36,5 +43,9 @@ const assay_quant *assay_quant_by_name(const char *name);
 /* n elements = whole blocks. Fails: ASSAY_UNSUPPORTED (unknown or not decodable), ASSAY_BAD_SHAPE
  * (cut block). */
 assay_status assay_quant_decode(float *out, int number, const void *blocks, int64_t n);
+assay_status assay_quant_encode(void *blocks, int number, const float *x, int64_t n);
+
+/* Bytes of n elements, whole blocks. */
+int64_t assay_quant_bytes(const assay_quant *quant, int64_t n);
 
 #endif

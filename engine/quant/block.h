@@ -23,6 +23,11 @@ assay_dequant_fn assay_dequant_iq2_xs, assay_dequant_iq2_s, assay_dequant_iq3_xx
 assay_dequant_fn assay_dequant_iq3_s, assay_dequant_iq4_nl, assay_dequant_iq4_xs;
 assay_dequant_fn assay_dequant_mxfp4, assay_dequant_nvfp4;
 
+assay_encode_fn assay_encode_f32, assay_encode_f16, assay_encode_bf16;
+assay_encode_fn assay_encode_q4_0, assay_encode_q4_1, assay_encode_q5_0, assay_encode_q5_1;
+assay_encode_fn assay_encode_q8_0, assay_encode_q8_1, assay_encode_q8_k, assay_encode_iq4_nl;
+assay_encode_fn assay_encode_q4_k, assay_encode_q5_k, assay_encode_q6_k;
+
 static inline uint16_t block_u16(const uint8_t *p)
 {
     return (uint16_t)(p[0] | p[1] << 8);
@@ -31,6 +36,12 @@ static inline uint16_t block_u16(const uint8_t *p)
 static inline uint32_t block_u32(const uint8_t *p)
 {
     return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+
+static inline void block_put_u16(uint8_t *p, uint16_t x)
+{
+    p[0] = (uint8_t)x;
+    p[1] = (uint8_t)(x >> 8);
 }
 
 static inline float block_f16(const uint8_t *p)

@@ -107,7 +107,84 @@ START_TEST(quant_numbers_and_names_are_unique)
 }
 END_TEST
 
-EXPECT_MAIN("quant", quant_decodes_the_golden_blocks_of_every_type,
+/* 256 inputs of few digits; golden hashes of the reference's own encoders. */
+START_TEST(quant_encodes_as_the_reference_does)
+{
+    static const struct {
+        const char *name;
+        uint64_t fnv;
+    } golden[] = {{"q8_0", 0xf8e49b9f63cf75d3u},
+                  {"q8_1", 0x05b3f051c4ac782fu},
+                  {"q8_k", 0x373aaae8f9df6bacu},
+                  {"q4_0", 0x04021b59e5268734u}};
+    float x[256];
+    uint8_t blocks[320];
+    for (int i = 0; i < 256; i++)
+        x[i] = (float)((i * 37 + 11) % 101 - 50) / 16.0f;
+    for (size_t g = 0; g < sizeof golden / sizeof *golden; g++) {
+        const assay_quant *quant = assay_quant_by_name(golden[g].name);
+        EXPECT_OK(assay_quant_encode(blocks, quant->number, x, 256));
+        uint64_t fnv = fnv1a(blocks, (size_t)assay_quant_bytes(quant, 256));
+        ck_assert_msg(fnv == golden[g].fnv, "%s: %016" PRIx64, quant->name, fnv);
+    }
+}
+END_TEST
+
+/* The error of a value is at most the step of its run, whose size follows from the formula. */
+START_TEST(quant_encoders_stay_inside_their_step)
+{
+    static const struct {
+        const char *name;
+        double of_range; /* bound as a share of the block's largest |x| */
+    } bounds[] = {{"f32", 0},          {"f16", 0x1p-11},      {"bf16", 0x1p-8},
+                  {"q8_0", 0.6 / 127}, {"q8_1", 0.6 / 127},   {"q8_k", 0.6 / 127},
+                  {"q6_k", 1.2 / 32},  {"q5_k", 1.3 / 31},    {"q4_k", 1.3 / 15},
+                  {"q5_0", 1.1 / 16},  {"q5_1", 1.2 / 31},    {"q4_0", 1.1 / 8},
+                  {"q4_1", 1.2 / 15},  {"iq4_nl", 12.5 / 113}};
+    float x[512], y[512];
+    uint8_t blocks[2048];
+    uint32_t random = 12345;
+    for (int i = 0; i < 512; i++) {
+        random = random * 1664525u + 1013904223u;
+        x[i] = ((float)(random >> 8) * 0x1p-24f - 0.5f) * (i < 256 ? 1.0f : 0.01f);
+    }
+    for (size_t b = 0; b < sizeof bounds / sizeof *bounds; b++) {
+        const assay_quant *quant = assay_quant_by_name(bounds[b].name);
+        EXPECT_OK(assay_quant_encode(blocks, quant->number, x, 512));
+        EXPECT_OK(assay_quant_decode(y, quant->number, blocks, 512));
+        for (int i = 0; i < 512; i++)
+            ck_assert_msg(fabs((double)y[i] - x[i]) <= bounds[b].of_range * (i < 256 ? 0.5 : 0.005),
+                          "%s: element %d is %g, was %g", quant->name, i, (double)y[i],
+                          (double)x[i]);
+    }
+}
+END_TEST
+
+START_TEST(quant_encoders_keep_zero_rows_zero)
+{
+    const float x[256] = {0};
+    float y[256];
+    uint8_t blocks[1024];
+    int n = 0;
+    for (int i = 0; i < assay_quant_count(); i++) {
+        const assay_quant *quant = assay_quant_at(i);
+        if (!quant->encode)
+            continue;
+        memset(blocks, 0xff, sizeof blocks);
+        EXPECT_OK(assay_quant_encode(blocks, quant->number, x, 256));
+        EXPECT_OK(assay_quant_decode(y, quant->number, blocks, 256));
+        for (int e = 0; e < 256; e++)
+            ck_assert_msg(y[e] == 0.0f, "%s: element %d is %g", quant->name, e, (double)y[e]);
+        n++;
+    }
+    ck_assert_int_ge(n, 14);
+    EXPECT_FAILS(ASSAY_UNSUPPORTED, assay_quant_encode(blocks, 19, x, 256));
+    EXPECT_FAILS(ASSAY_BAD_SHAPE, assay_quant_encode(blocks, 8, x, 255));
+}
+END_TEST
+
+EXPECT_MAIN("quant", quant_encodes_as_the_reference_does, quant_encoders_stay_inside_their_step,
+            quant_encoders_keep_zero_rows_zero, quant_decodes_the_golden_blocks_of_every_type,
             quant_has_a_golden_line_for_every_block_type_of_files,
             quant_agrees_bit_for_bit_with_the_vector_file, quant_decodes_scalars,
             quant_q8_1_ignores_its_sum, quant_mxfp4_reaches_subnormal_scales,
