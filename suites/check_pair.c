@@ -20,7 +20,7 @@ assay_status assay_check_trace(assay_trace **out, assay_check_context *context,
     assay_engine_options e = *options;
     int32_t next;
     assay_status s;
-    ASSAY_GO(assay_trace_new(&trace, true));
+    ASSAY_GO(assay_trace_new(&trace, true, -1));
     e.tap = assay_trace_tap;
     e.tap_user = trace;
     ASSAY_GO(assay_check_engine(&engine, context, &e, prompt->n + 1));

@@ -11,14 +11,16 @@
 
 struct assay_trace {
     bool keep_values;
+    int sequence; /* -1: all */
     int n, room;
     assay_trace_item *items;
 };
 
-assay_status assay_trace_new(assay_trace **out, bool keep_values)
+assay_status assay_trace_new(assay_trace **out, bool keep_values, int sequence)
 {
     ASSAY_TRY(assay_alloc(out, 1, sizeof **out, "a trace"));
     (*out)->keep_values = keep_values;
+    (*out)->sequence = sequence;
     return ASSAY_OK;
 }
 
@@ -150,23 +152,43 @@ static assay_status make_room(assay_trace_item *item, int64_t n_rows, int64_t n_
     return ASSAY_OK;
 }
 
+static bool is_wanted(const assay_trace *trace, const assay_tap_event *event, int64_t row)
+{
+    return trace->sequence < 0 || event->rows.sequences[row] == trace->sequence;
+}
+
+static assay_status add_rows(assay_trace_item *item, const assay_trace *trace,
+                             const assay_tap_event *event)
+{
+    assay_buffer row = *event->buffer;
+    int64_t n_cols = assay_buffer_count(event->buffer) / row.dims[0], n_rows = row.dims[0];
+    row.dims[0] = 1;
+    for (int64_t r = 0; r < n_rows; r++) {
+        if (!is_wanted(trace, event, r))
+            continue;
+        ASSAY_TRY(make_room(item, 1, n_cols));
+        row.data = (char *)event->buffer->data +
+                   r * event->buffer->strides[0] * (int64_t)assay_dtype_bytes(row.dtype);
+        gather(item, item->values + item->n_rows++ * n_cols, &row);
+    }
+    return ASSAY_OK;
+}
+
 assay_status assay_trace_tap(void *user, const assay_tap_event *event)
 {
     assay_trace *trace = user;
     const assay_point_info *info = assay_point_at(event->point);
     const assay_buffer *b = event->buffer;
     assay_trace_item *item;
-    if (event->partial || b->place != ASSAY_PLACE_HOST)
+    if (event->partial || b->place != ASSAY_PLACE_HOST || !assay_buffer_count(b))
+        return ASSAY_OK;
+    bool by_rows = info->axes[0] == 'T' && !strpbrk(info->axes, "SX");
+    if (!by_rows && trace->sequence >= 0)
         return ASSAY_OK;
     ASSAY_TRY(item_of(&item, trace, event->point, event->layer));
-    bool by_rows = info->axes[0] == 'T' && !strpbrk(info->axes, "SX") && b->dims[0] > 0;
-    float *out = NULL;
-    if (trace->keep_values && by_rows) {
-        ASSAY_TRY(make_room(item, b->dims[0], assay_buffer_count(b) / b->dims[0]));
-        out = item->values + item->n_rows * item->n_cols;
-        item->n_rows += b->dims[0];
-    }
-    gather(item, out, b);
+    if (by_rows && trace->keep_values)
+        return add_rows(item, trace, event);
+    gather(item, NULL, b);
     return ASSAY_OK;
 }
 

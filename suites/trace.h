@@ -24,8 +24,9 @@ typedef struct assay_trace_item {
     uint32_t first_bits;
 } assay_trace_item;
 
-/* keep_values false: checksums only. */
-assay_status assay_trace_new(assay_trace **out, bool keep_values);
+/* keep_values false: checksums only. sequence -1: all rows, else the rows of one request of a
+ * batch. */
+assay_status assay_trace_new(assay_trace **out, bool keep_values, int sequence);
 void assay_trace_free(assay_trace *trace);
 /* The tap to give to the engine (user = the trace). */
 assay_status assay_trace_tap(void *trace, const assay_tap_event *event);

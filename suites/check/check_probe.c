@@ -70,7 +70,7 @@ assay_status assay_check_probe(assay_check_row *row, assay_check_context *contex
     assay_status s;
     ASSAY_GO(assay_alloc(&off, (size_t)(p->n * n_vocab), sizeof *off, "logits"));
     ASSAY_GO(assay_alloc(&on, (size_t)(p->n * n_vocab), sizeof *on, "logits"));
-    ASSAY_GO(assay_trace_new(&trace, false));
+    ASSAY_GO(assay_trace_new(&trace, false, -1));
     ASSAY_GO(run(off, context, p, NULL));
     ASSAY_GO(run(on, context, p, trace));
     ASSAY_GO(find_twins(row, trace, &n_twins));
