@@ -68,8 +68,8 @@ const assay_knobs *assay_oracle_knobs(const assay_oracle *oracle);
 /* Whether layer `layer` of this model has the point on the given path ("latent" points do not exist
  * on the expanded path). */
 bool assay_oracle_has_point(const assay_oracle *oracle, assay_point point, int layer, bool latent);
-/* Decoded weight, row-major float64; NULL name: ASSAY_MISSING. Borrowed until the next call that
- * decodes a weight. */
+/* Decoded weight, row-major float64, dims outermost first (four, missing ones 1); NULL name:
+ * ASSAY_MISSING. Borrowed until the next call that decodes a weight. */
 assay_status assay_oracle_weight(const double **out, int64_t dims[4], assay_oracle *oracle,
                                  const char *name);
 

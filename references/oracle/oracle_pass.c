@@ -1,0 +1,517 @@
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "references/oracle/oracle_private.h"
+
+static size_t n_slots(const assay_oracle *o)
+{
+    return (size_t)(o->shape.n_layer + o->shape.n_layer_nextn + 1) * ASSAY_POINT_COUNT;
+}
+
+static size_t slot_of(assay_point point, int layer)
+{
+    return (size_t)(layer + 1) * ASSAY_POINT_COUNT + (size_t)point;
+}
+
+/* The slot's address; the step's row is made when needed. NULL: out of memory. */
+static double **store_slot(oracle_store *store, const assay_oracle *o, int step, assay_point point,
+                           int layer)
+{
+    if (step >= store->n_steps) {
+        double ***grown = realloc(store->steps, (size_t)(step + 1) * sizeof *grown);
+        if (!grown)
+            return NULL;
+        memset(grown + store->n_steps, 0, (size_t)(step + 1 - store->n_steps) * sizeof *grown);
+        store->steps = grown;
+        store->n_steps = step + 1;
+    }
+    if (!store->steps[step])
+        store->steps[step] = calloc(n_slots(o), sizeof(double *));
+    return store->steps[step] ? &store->steps[step][slot_of(point, layer)] : NULL;
+}
+
+static double *store_get(const oracle_store *store, int step, assay_point point, int layer)
+{
+    return step < store->n_steps && store->steps[step] ? store->steps[step][slot_of(point, layer)]
+                                                       : NULL;
+}
+
+/* Frees values of layers below `layer` (all: INT_MAX), global ones with layer -1. */
+static void store_drop(oracle_store *store, const assay_oracle *o, size_t n)
+{
+    for (int s = 0; s < store->n_steps; s++)
+        for (size_t i = 0; store->steps[s] && i < n && i < n_slots(o); i++) {
+            free(store->steps[s][i]);
+            store->steps[s][i] = NULL;
+        }
+}
+
+static void store_clear(oracle_store *store, const assay_oracle *o)
+{
+    store_drop(store, o, n_slots(o));
+    for (int s = 0; s < store->n_steps; s++)
+        free(store->steps[s]);
+    free(store->steps);
+    *store = (oracle_store){0};
+}
+
+assay_status assay_oracle_open(assay_oracle **out, const assay_gguf *file, int64_t weight_bytes_max)
+{
+    assay_oracle *o;
+    ASSAY_TRY(assay_alloc(&o, 1, sizeof *o, "oracle"));
+    o->file = file;
+    o->weight_bytes_max = weight_bytes_max > 0 ? weight_bytes_max : (int64_t)2 << 30;
+    assay_status s = assay_oracle_read_shape(o);
+    if (s != ASSAY_OK) {
+        free(o);
+        return s;
+    }
+    *out = o;
+    return ASSAY_OK;
+}
+
+void assay_oracle_close(assay_oracle *oracle)
+{
+    if (!oracle)
+        return;
+    assay_oracle_free_chunks(oracle);
+    free(oracle);
+}
+
+const assay_oracle_shape *assay_oracle_shape_of(const assay_oracle *oracle)
+{
+    return &oracle->shape;
+}
+
+const assay_knobs *assay_oracle_knobs(const assay_oracle *oracle)
+{
+    return &oracle->right;
+}
+
+assay_status assay_pass_new(assay_pass **out, assay_oracle *oracle,
+                            const assay_pass_options *options)
+{
+    assay_pass *p;
+    ASSAY_TRY(assay_alloc(&p, 1, sizeof *p, "pass"));
+    p->oracle = oracle;
+    p->knobs = options && options->knobs ? *options->knobs : oracle->right;
+    p->latent = options && options->latent && oracle->shape.is_mla;
+    *out = p;
+    return ASSAY_OK;
+}
+
+void assay_pass_free(assay_pass *pass)
+{
+    if (!pass)
+        return;
+    store_clear(&pass->put, pass->oracle);
+    store_clear(&pass->memo, pass->oracle);
+    for (int i = 0; i < pass->n_steps; i++)
+        free(pass->steps[i].tokens);
+    free(pass->steps);
+    free(pass);
+}
+
+assay_status assay_pass_add_step(int *step, assay_pass *pass, const int32_t *tokens,
+                                 int64_t n_tokens, int64_t first_position)
+{
+    if (n_tokens <= 0)
+        return assay_fail(ASSAY_BAD_SHAPE, "step %d has %lld tokens", pass->n_steps,
+                          (long long)n_tokens);
+    for (int64_t i = 0; i < n_tokens; i++)
+        if (tokens[i] < 0 || tokens[i] >= pass->oracle->shape.n_vocab)
+            return assay_fail(ASSAY_CANNOT_JUDGE, "token %lld of step %d is %d, vocabulary of %d",
+                              (long long)i, pass->n_steps, tokens[i], pass->oracle->shape.n_vocab);
+    oracle_step *grown = realloc(pass->steps, (size_t)(pass->n_steps + 1) * sizeof *grown);
+    if (!grown)
+        return assay_fail(ASSAY_NO_MEMORY, "steps of a pass");
+    pass->steps = grown;
+    oracle_step *at = &grown[pass->n_steps];
+    *at = (oracle_step){.n_tokens = n_tokens, .first_position = first_position};
+    ASSAY_TRY(assay_alloc(&at->tokens, (size_t)n_tokens, sizeof *tokens, "tokens of a step"));
+    memcpy(at->tokens, tokens, (size_t)n_tokens * sizeof *tokens);
+    if (pass->n_steps)
+        at->first_key = at[-1].first_key + at[-1].n_tokens;
+    *step = pass->n_steps++;
+    return ASSAY_OK;
+}
+
+void assay_pass_forget(assay_pass *pass, int layer)
+{
+    store_drop(&pass->memo, pass->oracle, slot_of(0, layer));
+}
+
+int64_t assay_pass_n_ops(const assay_pass *pass)
+{
+    return pass->n_ops;
+}
+
+static int64_t axis_size(const assay_pass *pass, int step, char axis)
+{
+    const assay_oracle_shape *s = &pass->oracle->shape;
+    const oracle_step *at = &pass->steps[step];
+    int64_t n_keys = at->first_key + at->n_tokens;
+    switch (axis) {
+    case 'T':
+        return at->n_tokens;
+    case 'S':
+        return n_keys;
+    case 'X':
+        return pass->oracle->right.index_top_k < n_keys ? pass->oracle->right.index_top_k : n_keys;
+    case 'H':
+        return s->n_head;
+    case 'G':
+        return s->n_head_kv;
+    case 'D':
+        return s->n_embd;
+    case 'Q':
+        return s->n_rank_q;
+    case 'L':
+        return s->n_rank_kv;
+    case 'R':
+        return s->d_rope;
+    case 'K':
+        return s->d_nope + s->d_rope;
+    case 'N':
+        return s->d_nope;
+    case 'V':
+        return s->d_value;
+    case 'B':
+        return s->d_nope + s->d_value;
+    case 'C':
+        return s->n_rank_kv + s->d_rope;
+    case 'F':
+        return s->n_ff;
+    case 'M':
+        return s->n_ff_expert;
+    case 'Z':
+        return s->n_ff_shared;
+    case 'E':
+        return s->n_expert;
+    case 'U':
+        return s->n_expert_used;
+    case 'I':
+        return s->index_n_head;
+    case 'J':
+        return s->index_d_head;
+    default:
+        return s->n_vocab;
+    }
+}
+
+/* point.def is written for MLA; llama's keys and values have G heads. */
+static const char *axes_of(const assay_oracle *o, assay_point point)
+{
+    if (!o->shape.is_mla && point == ASSAY_POINT_K)
+        return "TGK";
+    if (!o->shape.is_mla && point == ASSAY_POINT_V)
+        return "TGV";
+    if (!o->shape.is_mla && point == ASSAY_POINT_K_ROPE)
+        return "TGR";
+    return assay_point_at(point)->axes;
+}
+
+static oracle_place place_of(const assay_pass *pass, int step, int layer)
+{
+    return (oracle_place){
+        .pass = pass, .oracle = pass->oracle, .step = step, .layer = layer, .latent = pass->latent};
+}
+
+assay_status assay_pass_dims(int *n_dims, int64_t dims[ASSAY_MAX_DIMS], assay_pass *pass, int step,
+                             assay_point point, int layer)
+{
+    oracle_place place = place_of(pass, step, layer);
+    char name[ASSAY_POINT_NAME_BYTES];
+    ASSAY_BUG_IF(step < 0 || step >= pass->n_steps);
+    if (!assay_oracle_op_at(&place, point))
+        return assay_fail(ASSAY_MISSING, "%s: the model has no point '%s'",
+                          assay_gguf_path(pass->oracle->file),
+                          assay_point_format(name, point, layer));
+    const char *axes = axes_of(pass->oracle, point);
+    *n_dims = (int)strlen(axes);
+    for (int d = 0; d < *n_dims; d++)
+        dims[d] = axis_size(pass, step, axes[d]);
+    return ASSAY_OK;
+}
+
+int64_t assay_oracle_count(const assay_pass *pass, int step, assay_point point, int layer)
+{
+    (void)layer;
+    int64_t n = 1;
+    for (const char *axis = axes_of(pass->oracle, point); *axis; axis++)
+        n *= axis_size(pass, step, *axis);
+    return n;
+}
+
+const double *assay_oracle_put_at(const assay_pass *pass, int step, assay_point point, int layer)
+{
+    return store_get(&pass->put, step, point, layer);
+}
+
+bool assay_pass_is_put(const assay_pass *pass, int step, assay_point point, int layer)
+{
+    return assay_oracle_put_at(pass, step, point, layer) != NULL;
+}
+
+assay_status assay_pass_put(assay_pass *pass, int step, assay_point point, int layer,
+                            const double *values, int64_t n)
+{
+    int n_dims;
+    int64_t dims[ASSAY_MAX_DIMS], want = 1;
+    char name[ASSAY_POINT_NAME_BYTES];
+    ASSAY_TRY(assay_pass_dims(&n_dims, dims, pass, step, point, layer));
+    for (int d = 0; d < n_dims; d++)
+        want *= dims[d];
+    if (n != want)
+        return assay_fail(ASSAY_BAD_SHAPE, "point '%s' of step %d: %lld values, expected %lld",
+                          assay_point_format(name, point, layer), step, (long long)n,
+                          (long long)want);
+    double **slot = store_slot(&pass->put, pass->oracle, step, point, layer), *copy;
+    if (!slot)
+        return assay_fail(ASSAY_NO_MEMORY, "captured values");
+    ASSAY_TRY(assay_alloc(&copy, (size_t)n, sizeof *copy, "captured values"));
+    memcpy(copy, values, (size_t)n * sizeof *copy);
+    free(*slot);
+    *slot = copy;
+    return ASSAY_OK;
+}
+
+/* Whether a put value stands in for the op under these knobs. */
+static const double *stand_in(const oracle_eval *e, int step, assay_point point, int layer)
+{
+    bool routing = point >= ASSAY_POINT_MOE_TOPK && point <= ASSAY_POINT_MOE_EXPERT_DOWN;
+    if ((routing && !e->knobs->follow_routing) ||
+        (point == ASSAY_POINT_INDEX_TOPK && !e->knobs->follow_selection))
+        return NULL;
+    return assay_oracle_put_at(e->pass, step, point, layer);
+}
+
+/* Rows of all steps so far behind each other; *owned is the copy, if one was needed. */
+static assay_status gather(const double **out, double **owned, oracle_eval *e, int step,
+                           assay_point point, int layer)
+{
+    if (step == 0)
+        return assay_oracle_value(out, e, 0, point, layer);
+    int64_t total = 0;
+    for (int s = 0; s <= step; s++)
+        total += assay_oracle_count(e->pass, s, point, layer);
+    ASSAY_TRY(assay_alloc(owned, (size_t)total, sizeof **owned, "keys of earlier steps"));
+    double *at = *owned;
+    for (int s = 0; s <= step; s++) {
+        const double *rows;
+        ASSAY_TRY(assay_oracle_value(&rows, e, s, point, layer));
+        int64_t n = assay_oracle_count(e->pass, s, point, layer);
+        memcpy(at, rows, (size_t)n * sizeof *at);
+        at += n;
+    }
+    *out = *owned;
+    return ASSAY_OK;
+}
+
+/* Where an input lies; FROM_NOWHERE when it is not needed. */
+static oracle_input resolve(int *from_layer, const oracle_eval *e, int step, int layer,
+                            oracle_input in)
+{
+    const assay_oracle *o = e->oracle;
+    const oracle_step *at = &e->pass->steps[step];
+    *from_layer = layer;
+    switch (in.from) {
+    case FROM_STREAM:
+        if (e->knobs->residual_after_norm)
+            return (oracle_input){FROM_HERE, ASSAY_POINT_IN_NORM};
+        /* fall through */
+    case FROM_BEFORE:
+        *from_layer = layer - 1;
+        return (oracle_input){FROM_HERE, layer == 0 ? ASSAY_POINT_EMBED : ASSAY_POINT_OUT};
+    case FROM_LAST:
+        *from_layer = o->shape.n_layer - 1;
+        return (oracle_input){FROM_HERE, in.point};
+    case FROM_SOURCE:
+        *from_layer = assay_oracle_source_layer(o, layer);
+        return (oracle_input){FROM_HERE, in.point};
+    case FROM_SELECTION:
+        if (!o->shape.has_indexer || layer >= o->shape.n_layer || e->knobs->dense)
+            return (oracle_input){FROM_NOWHERE, in.point};
+        if (stand_in(e, step, ASSAY_POINT_INDEX_TOPK, layer))
+            return (oracle_input){FROM_HERE, ASSAY_POINT_INDEX_TOPK};
+        *from_layer = assay_oracle_source_layer(o, layer);
+        if (stand_in(e, step, ASSAY_POINT_INDEX_TOPK, *from_layer))
+            return (oracle_input){FROM_HERE, ASSAY_POINT_INDEX_TOPK};
+        if (at->first_key + at->n_tokens <= e->knobs->index_top_k)
+            return (oracle_input){FROM_NOWHERE, in.point};
+        return (oracle_input){FROM_HERE, ASSAY_POINT_INDEX_SCORES};
+    default:
+        return in;
+    }
+}
+
+/* The router and the scores of a selection stay in float32 in 16-bit engines. */
+static assay_dtype output_format(assay_point point, const assay_knobs *knobs)
+{
+    switch (point) {
+    case ASSAY_POINT_MOE_LOGITS:
+    case ASSAY_POINT_MOE_PROBS:
+    case ASSAY_POINT_MOE_WEIGHTS:
+    case ASSAY_POINT_INDEX_SCORES:
+    case ASSAY_POINT_LSE:
+        return assay_oracle_at_least_f32(knobs->round_out);
+    default:
+        return assay_point_at(point)->is_ids ? ASSAY_DTYPE_F64 : knobs->round_out;
+    }
+}
+
+static assay_status run_op(double *out, oracle_eval *e, int step, assay_point point, int layer)
+{
+    oracle_place place = place_of(e->pass, step, layer);
+    const oracle_op *op = assay_oracle_op_at(&place, point);
+    char name[ASSAY_POINT_NAME_BYTES];
+    if (!op)
+        return assay_fail(ASSAY_MISSING, "the model has no point '%s'",
+                          assay_point_format(name, point, layer));
+    const oracle_step *at = &e->pass->steps[step];
+    oracle_call call = {.eval = e,
+                        .point = point,
+                        .step = step,
+                        .layer = layer,
+                        .at = at,
+                        .n_tokens = at->n_tokens,
+                        .n_keys = at->first_key + at->n_tokens};
+    call.n = assay_oracle_count(e->pass, step, point, layer);
+    call.width = call.n / at->n_tokens;
+    double *owned[ORACLE_MAX_INPUTS] = {NULL};
+    assay_status s = ASSAY_OK;
+    for (int i = 0; i < ORACLE_MAX_INPUTS; i++) {
+        int from;
+        oracle_input in = resolve(&from, e, step, layer, op->inputs[i]);
+        if (in.from == FROM_NOWHERE)
+            continue;
+        if (in.from == FROM_CACHE)
+            ASSAY_GO(gather(&call.in[i], &owned[i], e, step, in.point, from));
+        else
+            ASSAY_GO(assay_oracle_value(&call.in[i], e, step, in.point, from));
+        call.in_width[i] = assay_oracle_count(e->pass, step, in.point, from) / at->n_tokens;
+        if (op->inputs[i].from == FROM_SELECTION) {
+            call.selection_is_ids = in.point == ASSAY_POINT_INDEX_TOPK;
+            call.n_selected = axis_size(e->pass, step, 'X');
+        }
+    }
+    e->pass->n_ops++;
+    memset(out, 0, (size_t)call.n * sizeof *out);
+    s = op->compute(out, &call);
+    if (s == ASSAY_OK)
+        assay_oracle_round(out, call.n, output_format(point, e->knobs));
+    else
+        assay_within(s, "point '%s', step %d", assay_point_format(name, point, layer), step);
+out:
+    for (int i = 0; i < ORACLE_MAX_INPUTS; i++)
+        free(owned[i]);
+    return s;
+}
+
+assay_status assay_oracle_value(const double **out, oracle_eval *e, int step, assay_point point,
+                                int layer)
+{
+    const double *known = stand_in(e, step, point, layer);
+    if (!known)
+        known = store_get(e->memo, step, point, layer);
+    if (known) {
+        *out = known;
+        return ASSAY_OK;
+    }
+    double *made;
+    ASSAY_TRY(assay_alloc(&made, (size_t)assay_oracle_count(e->pass, step, point, layer),
+                          sizeof *made, "values of a point"));
+    assay_status s = run_op(made, e, step, point, layer);
+    double **slot = s == ASSAY_OK ? store_slot(e->memo, e->oracle, step, point, layer) : NULL;
+    if (!slot) {
+        free(made);
+        return s != ASSAY_OK ? s : assay_fail(ASSAY_NO_MEMORY, "values of a point");
+    }
+    *slot = made;
+    *out = made;
+    return ASSAY_OK;
+}
+
+assay_status assay_pass_value(const double **out, assay_pass *pass, int step, assay_point point,
+                              int layer)
+{
+    oracle_eval e = {
+        .pass = pass, .oracle = pass->oracle, .knobs = &pass->knobs, .memo = &pass->memo};
+    int n_dims;
+    int64_t dims[ASSAY_MAX_DIMS];
+    ASSAY_TRY(assay_pass_dims(&n_dims, dims, pass, step, point, layer));
+    const double *put = assay_oracle_put_at(pass, step, point, layer);
+    if (put) {
+        *out = put;
+        return ASSAY_OK;
+    }
+    return assay_oracle_value(out, &e, step, point, layer);
+}
+
+assay_status assay_pass_expect(double *out, assay_pass *pass, int step, assay_point point,
+                               int layer, const assay_knobs *knobs)
+{
+    oracle_store scratch = {0};
+    oracle_eval e = {.pass = pass,
+                     .oracle = pass->oracle,
+                     .knobs = knobs ? knobs : &pass->knobs,
+                     .memo = knobs ? &scratch : &pass->memo};
+    int n_dims;
+    int64_t dims[ASSAY_MAX_DIMS];
+    ASSAY_TRY(assay_pass_dims(&n_dims, dims, pass, step, point, layer));
+    if (!knobs && !assay_oracle_put_at(pass, step, point, layer)) {
+        const double *known;
+        ASSAY_TRY(assay_oracle_value(&known, &e, step, point, layer));
+        memcpy(out, known, (size_t)assay_oracle_count(pass, step, point, layer) * sizeof *out);
+        return ASSAY_OK;
+    }
+    assay_status s = run_op(out, &e, step, point, layer);
+    store_clear(&scratch, pass->oracle);
+    return s;
+}
+
+/* Breadth first through the rows of oracle_op.def. */
+typedef struct walk {
+    assay_point *points;
+    int *layers, *steps;
+    int n, max;
+} walk;
+
+static void visit(walk *w, const assay_pass *pass, int step, assay_point point, int layer)
+{
+    if (assay_oracle_put_at(pass, step, point, layer))
+        return;
+    for (int i = 0; i < w->n && i < w->max; i++)
+        if (w->points[i] == point && w->layers[i] == layer && w->steps[i] == step)
+            return;
+    if (w->n < w->max) {
+        w->points[w->n] = point;
+        w->layers[w->n] = layer;
+        w->steps[w->n] = step;
+        w->n++;
+    }
+}
+
+static void visit_inputs(walk *w, assay_pass *pass, int step, assay_point point, int layer)
+{
+    oracle_eval e = {.pass = pass, .oracle = pass->oracle, .knobs = &pass->knobs};
+    oracle_place place = place_of(pass, step, layer);
+    const oracle_op *op = assay_oracle_op_at(&place, point);
+    for (int i = 0; op && i < ORACLE_MAX_INPUTS; i++) {
+        int from;
+        oracle_input in = resolve(&from, &e, step, layer, op->inputs[i]);
+        for (int s = in.from == FROM_CACHE ? 0 : step; in.from != FROM_NOWHERE && s <= step; s++)
+            visit(w, pass, s, in.point, from);
+    }
+}
+
+int assay_pass_interval(assay_point *points, int *layers, int *steps, int max, assay_pass *pass,
+                        int step, assay_point point, int layer)
+{
+    walk w = {.points = points, .layers = layers, .steps = steps, .max = max};
+    visit_inputs(&w, pass, step, point, layer);
+    for (int i = 0; i < w.n; i++)
+        visit_inputs(&w, pass, w.steps[i], w.points[i], w.layers[i]);
+    return w.n;
+}

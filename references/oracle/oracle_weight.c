@@ -1,0 +1,271 @@
+/*
+ * Weights on demand: chunks of rows decoded to float64, kept up to a byte budget, least recently
+ * used ones dropped first. A chunk is a whole slice unless that is large: of a stacked tensor only
+ * the experts that are used are ever decoded, and an output head of gigabytes passes through in
+ * parts.
+ */
+#include <cblas.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "references/oracle/oracle_private.h"
+
+#define CHUNK_ELEMENTS ((int64_t)1 << 22)
+#define N_KEPT 4 /* most recently used chunks that are never dropped: an op may hold them */
+#define N_BUCKETS 1024
+
+struct oracle_chunk {
+    oracle_chunk *next;
+    const assay_gguf_tensor_info *info;
+    int64_t slice, row, n_rows;
+    assay_weight_view view;
+    assay_dtype round;
+    uint64_t used;
+    int64_t bytes;
+    double values[];
+};
+
+assay_status assay_oracle_matrix(oracle_matrix *out, const assay_oracle *oracle, int layer,
+                                 const char *name, int64_t slices, int64_t rows, int64_t cols,
+                                 const assay_knobs *knobs)
+{
+    int from = layer < 0 ? layer : layer + knobs->weight_layer_shift;
+    const assay_gguf_tensor_info *t =
+        layer >= 0 && from < 0 ? NULL : assay_oracle_find(oracle, from, name);
+    if (!t)
+        return assay_fail(ASSAY_MISSING, "%s: layer %d has no tensor '%s'",
+                          assay_gguf_path(oracle->file), from, name);
+    const oracle_quant *quant = assay_oracle_quant_find(t->type);
+    if (!quant)
+        return assay_fail(ASSAY_UNSUPPORTED, "tensor '%s': type %d cannot be decoded", t->name,
+                          t->type);
+    if (t->ne[0] != cols || t->ne[1] * t->ne[2] * t->ne[3] != rows * slices ||
+        (slices > 1 && t->ne[1] != rows))
+        return assay_fail(ASSAY_BAD_SHAPE,
+                          "tensor '%s' is {%lld, %lld, %lld, %lld}, expected %lld slices of "
+                          "[%lld, %lld]",
+                          t->name, (long long)t->ne[0], (long long)t->ne[1], (long long)t->ne[2],
+                          (long long)t->ne[3], (long long)slices, (long long)rows, (long long)cols);
+    *out = (oracle_matrix){.info = t, .quant = quant, .slices = slices, .rows = rows, .cols = cols};
+    out->view = rows > 1 || quant->elements > 1 ? knobs->weight_view : ASSAY_WEIGHT_RIGHT;
+    out->round = knobs->round_weight;
+    return ASSAY_OK;
+}
+
+static int64_t rows_of_chunk(const oracle_matrix *w)
+{
+    bool whole =
+        w->whole || w->view == ASSAY_WEIGHT_TRANSPOSED || w->view == ASSAY_WEIGHT_ROWS_REVERSED;
+    int64_t n = w->cols > 0 ? CHUNK_ELEMENTS / w->cols : w->rows;
+    if (whole || n >= w->rows)
+        return w->rows;
+    return n < 1 ? 1 : n;
+}
+
+static void decode_rows(double *out, const oracle_matrix *w, int64_t slice, int64_t row, int64_t n)
+{
+    int64_t row_blocks = w->cols / w->quant->elements, n_blocks = w->rows * row_blocks;
+    const uint8_t *data = (const uint8_t *)w->info->data + slice * n_blocks * w->quant->bytes;
+#pragma omp parallel for if (n * w->cols > 65536)
+    for (int64_t i = 0; i < n; i++) {
+        assay_oracle_quant_decode(out + i * w->cols, w->quant, data, n_blocks,
+                                  (row + i) * row_blocks, w->cols, w->view);
+        assay_oracle_round(out + i * w->cols, w->cols, w->round);
+    }
+}
+
+/* Views of a whole slice: rows in the other order, or its memory read with the other stride. */
+static assay_status rearrange(double *values, const oracle_matrix *w)
+{
+    double *copy;
+    int64_t rows = w->rows, cols = w->cols;
+    ASSAY_TRY(assay_alloc(&copy, (size_t)(rows * cols), sizeof *copy, "weight under a view"));
+    memcpy(copy, values, (size_t)(rows * cols) * sizeof *copy);
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0; c < cols; c++)
+            values[r * cols + c] = w->view == ASSAY_WEIGHT_TRANSPOSED
+                                       ? copy[c * rows + r]
+                                       : copy[(rows - 1 - r) * cols + c];
+    free(copy);
+    return ASSAY_OK;
+}
+
+static size_t bucket_of(const assay_gguf_tensor_info *info, int64_t slice, int64_t row)
+{
+    uint64_t h = (uint64_t)(uintptr_t)info * 0x9E3779B97F4A7C15u;
+    h = (h ^ (uint64_t)slice) * 0x9E3779B97F4A7C15u;
+    h = (h ^ (uint64_t)row) * 0x9E3779B97F4A7C15u;
+    return h >> 54 & (N_BUCKETS - 1);
+}
+
+static bool same(const oracle_chunk *c, const oracle_matrix *w, int64_t slice, int64_t row)
+{
+    return c->info == w->info && c->slice == slice && c->row == row && c->view == w->view &&
+           c->round == w->round;
+}
+
+/* Drops the least recently used chunk that no op can still hold; false when there is none. */
+static bool drop_oldest(assay_oracle *o)
+{
+    oracle_chunk **oldest = NULL;
+    for (int i = 0; i < N_BUCKETS; i++)
+        for (oracle_chunk **at = &o->chunks[i]; *at; at = &(*at)->next)
+            if ((*at)->used + N_KEPT <= o->tick && (!oldest || (*at)->used < (*oldest)->used))
+                oldest = at;
+    if (!oldest)
+        return false;
+    oracle_chunk *dead = *oldest;
+    *oldest = dead->next;
+    o->weight_bytes -= dead->bytes;
+    free(dead);
+    return true;
+}
+
+void assay_oracle_free_chunks(assay_oracle *oracle)
+{
+    for (int i = 0; i < N_BUCKETS; i++)
+        while (oracle->chunks[i]) {
+            oracle_chunk *dead = oracle->chunks[i];
+            oracle->chunks[i] = dead->next;
+            free(dead);
+        }
+    oracle->weight_bytes = 0;
+}
+
+static assay_status decode_chunk(oracle_chunk **out, assay_oracle *o, const oracle_matrix *w,
+                                 int64_t slice, int64_t row, int64_t n)
+{
+    int64_t bytes = (int64_t)sizeof(oracle_chunk) + n * w->cols * (int64_t)sizeof(double);
+    while (o->weight_bytes + bytes > o->weight_bytes_max && drop_oldest(o))
+        ;
+    oracle_chunk *c = malloc((size_t)bytes);
+    if (!c)
+        return assay_fail(ASSAY_NO_MEMORY, "%lld bytes for tensor '%s'", (long long)bytes,
+                          w->info->name);
+    *c = (oracle_chunk){.info = w->info,
+                        .slice = slice,
+                        .row = row,
+                        .n_rows = n,
+                        .view = w->view,
+                        .round = w->round,
+                        .bytes = bytes};
+    decode_rows(c->values, w, slice, row, n);
+    assay_gguf_release(o->file, w->info);
+    if (w->rows > 1 &&
+        (w->view == ASSAY_WEIGHT_TRANSPOSED || w->view == ASSAY_WEIGHT_ROWS_REVERSED)) {
+        assay_status s = rearrange(c->values, w);
+        if (s != ASSAY_OK) {
+            free(c);
+            return s;
+        }
+    }
+    o->weight_bytes += bytes;
+    *out = c;
+    return ASSAY_OK;
+}
+
+assay_status assay_oracle_rows(const double **out, int64_t *n_rows, assay_oracle *oracle,
+                               const oracle_matrix *w, int64_t slice, int64_t row)
+{
+    int64_t per_chunk = rows_of_chunk(w), first = row / per_chunk * per_chunk;
+    int64_t n = w->rows - first < per_chunk ? w->rows - first : per_chunk;
+    oracle_chunk **bucket = &oracle->chunks[bucket_of(w->info, slice, first)], *c = *bucket;
+    oracle->tick++;
+    while (c && !(same(c, w, slice, first) && c->n_rows == n))
+        c = c->next;
+    if (!c) {
+        ASSAY_TRY(decode_chunk(&c, oracle, w, slice, first, n));
+        c->next = *bucket;
+        *bucket = c;
+    }
+    c->used = oracle->tick;
+    *out = c->values + (row - first) * w->cols;
+    *n_rows = first + n - row;
+    return ASSAY_OK;
+}
+
+assay_status assay_oracle_row(double *out, const oracle_matrix *w, int64_t slice, int64_t row)
+{
+    if (row < 0 || row >= w->rows)
+        return assay_fail(ASSAY_BAD_SHAPE, "tensor '%s' has %lld rows, row %lld was asked for",
+                          w->info->name, (long long)w->rows, (long long)row);
+    decode_rows(out, w, slice, row, 1);
+    return ASSAY_OK;
+}
+
+static assay_status gemm_f32(double *y, int64_t ldy, const double *x, int64_t ldx, const double *w,
+                             int64_t ldw, int64_t m, int64_t n, int64_t k, bool transposed)
+{
+    int64_t w_rows = transposed ? k : n, w_cols = transposed ? n : k;
+    float *a;
+    ASSAY_TRY(assay_alloc(&a, (size_t)(m * k + w_rows * w_cols + m * n), sizeof *a,
+                          "product in float32"));
+    float *b = a + m * k, *c = b + w_rows * w_cols;
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < k; j++)
+            a[i * k + j] = (float)x[i * ldx + j];
+    for (int64_t i = 0; i < w_rows; i++)
+        for (int64_t j = 0; j < w_cols; j++)
+            b[i * w_cols + j] = (float)w[i * ldw + j];
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, transposed ? CblasNoTrans : CblasTrans, (blasint)m,
+                (blasint)n, (blasint)k, 1, a, (blasint)k, b, (blasint)w_cols, 0, c, (blasint)n);
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < n; j++)
+            y[i * ldy + j] = c[i * n + j];
+    free(a);
+    return ASSAY_OK;
+}
+
+assay_status assay_oracle_gemm(double *y, int64_t ldy, const double *x, int64_t ldx,
+                               const double *w, int64_t ldw, int64_t m, int64_t n, int64_t k,
+                               bool transposed, bool f32)
+{
+    if (m == 0 || n == 0 || k == 0)
+        return ASSAY_OK;
+    if (f32)
+        return gemm_f32(y, ldy, x, ldx, w, ldw, m, n, k, transposed);
+    cblas_dgemm(CblasRowMajor, CblasNoTrans, transposed ? CblasNoTrans : CblasTrans, (blasint)m,
+                (blasint)n, (blasint)k, 1, x, (blasint)ldx, w, (blasint)ldw, 0, y, (blasint)ldy);
+    return ASSAY_OK;
+}
+
+/* A copy of x with each row rounded as ggml's product rounds it. */
+static assay_status rounded_rows(double **out, const double *x, int64_t ldx, int64_t m, int64_t k,
+                                 oracle_partner partner)
+{
+    ASSAY_TRY(assay_alloc(out, (size_t)(m * k), sizeof **out, "rounded activations"));
+    for (int64_t i = 0; i < m; i++) {
+        memcpy(*out + i * k, x + i * ldx, (size_t)k * sizeof **out);
+        assay_oracle_round_activation(*out + i * k, k, partner);
+    }
+    return ASSAY_OK;
+}
+
+assay_status assay_oracle_product(double *y, int64_t ldy, const double *x, int64_t ldx, int64_t m,
+                                  assay_oracle *oracle, const oracle_matrix *w, oracle_part part,
+                                  const assay_knobs *knobs)
+{
+    assay_status s = ASSAY_OK;
+    double *rounded = NULL;
+    bool f32 = knobs->round_out != ASSAY_DTYPE_F64;
+    if (knobs->activations_q8 && w->quant->partner != ORACLE_PARTNER_NONE) {
+        ASSAY_TRY(rounded_rows(&rounded, x, ldx, m, part.n_cols, w->quant->partner));
+        x = rounded;
+        ldx = part.n_cols;
+    }
+    for (int64_t done = 0; done < part.n_rows;) {
+        const double *rows;
+        int64_t n;
+        ASSAY_GO(assay_oracle_rows(&rows, &n, oracle, w, part.slice, part.row + done));
+        if (n > part.n_rows - done)
+            n = part.n_rows - done;
+        ASSAY_GO(assay_oracle_gemm(y + done, ldy, x, ldx, rows + part.col, w->cols, m, n,
+                                   part.n_cols, false, f32));
+        done += n;
+    }
+out:
+    free(rounded);
+    return s;
+}
