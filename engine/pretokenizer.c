@@ -41,7 +41,7 @@ static int has_name(const char *names, const char *name, size_t n)
 
 static assay_status find_row(const struct row **out, const char *name, size_t n_name)
 {
-    char known[512] = "";
+    char known[512] = "", quoted[ASSAY_QUOTE_BYTES];
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         if (has_name(rows[i].names, name, n_name)) {
             *out = &rows[i];
@@ -50,8 +50,8 @@ static assay_status find_row(const struct row **out, const char *name, size_t n_
         size_t used = strlen(known);
         snprintf(known + used, sizeof known - used, "%s%s", used ? " " : "", rows[i].names);
     }
-    return assay_fail(ASSAY_UNSUPPORTED, "pre-tokenizer '%.*s' is unknown; known: %s",
-                      n_name > 80 ? 80 : (int)n_name, name, known);
+    return assay_fail(ASSAY_UNSUPPORTED, "pre-tokenizer '%s' is unknown; known: %s",
+                      assay_utf8_quote(quoted, name, n_name), known);
 }
 
 assay_status assay_pretokenizer_new(assay_pretokenizer **out, const char *name, size_t n_name)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "engine/tokenizer_model.h"
+#include "engine/utf8.h"
 
 #define MAX_TEXT_BYTES (1u << 28) /* symbols and spans of a text are 32-bit */
 
@@ -71,6 +72,7 @@ static bool equals(const assay_gguf_string *text, const char *name)
 assay_status assay_tokenizer_new(assay_tokenizer **out, const assay_gguf *file, const char *pre)
 {
     assay_gguf_string model;
+    char quoted[ASSAY_QUOTE_BYTES];
     assay_tokenizer *t = NULL;
     assay_status s;
     ASSAY_TRY(assay_gguf_str(&model, file, "tokenizer.ggml.model"));
@@ -81,9 +83,9 @@ assay_status assay_tokenizer_new(assay_tokenizer **out, const assay_gguf *file, 
         s = load_spm(t, file, pre);
     else
         s = assay_fail(ASSAY_UNSUPPORTED,
-                       "key 'tokenizer.ggml.model' is '%.*s'; known: gpt2 (byte-level BPE), llama "
+                       "key 'tokenizer.ggml.model' is '%s'; known: gpt2 (byte-level BPE), llama "
                        "(SentencePiece)",
-                       model.n > 80 ? 80 : (int)model.n, model.bytes);
+                       assay_utf8_quote(quoted, model.bytes, (size_t)model.n));
     if (s != ASSAY_OK) {
         assay_tokenizer_free(t);
         return assay_within(s, "%s", assay_gguf_path(file));

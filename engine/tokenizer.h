@@ -21,8 +21,9 @@ typedef struct assay_ids {
     int64_t n;
 } assay_ids;
 
-/* pre: NULL = as the file says, else the name of a pre-tokenizer (unknown: ASSAY_UNSUPPORTED, lists
- * the known ones). */
+/* Copies what it needs: the file may be closed. Encoding and decoding may run in many threads.
+ * pre: NULL = as the file says ("default" if it says nothing), else the name of a pre-tokenizer
+ * (unknown: ASSAY_UNSUPPORTED, lists the known ones). */
 assay_status assay_tokenizer_new(assay_tokenizer **out, const assay_gguf *file, const char *pre);
 void assay_tokenizer_free(assay_tokenizer *tokenizer);
 
@@ -31,8 +32,8 @@ void assay_tokenizer_free(assay_tokenizer *tokenizer);
 assay_status assay_tokenizer_encode(assay_ids *out, const assay_tokenizer *tokenizer,
                                     const char *text, size_t n_bytes, bool add_start,
                                     bool parse_special);
-/* *text: NUL-terminated, yours to free; n_bytes without the NUL (text may hold NUL bytes). An id
- * out of range fails. */
+/* The text of special tokens is part of the result. *text: NUL-terminated, yours to free; n_bytes
+ * without the NUL (text may hold NUL bytes). An id out of range fails. */
 assay_status assay_tokenizer_decode(char **text, size_t *n_bytes, const assay_tokenizer *tokenizer,
                                     const int32_t *ids, int64_t n);
 /*

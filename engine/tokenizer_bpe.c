@@ -79,13 +79,14 @@ static assay_status intern_alphabet(assay_bpe *bpe, assay_vocabulary *v)
 static assay_status add_merge(assay_bpe *bpe, assay_vocabulary *v, const assay_gguf_string *text,
                               int32_t rank, assay_byte_list *joined)
 {
+    char quoted[ASSAY_QUOTE_BYTES];
     /* The left part may be a space itself, so the separator is never the first byte. */
     const char *space = text->n > 2 ? memchr(text->bytes + 1, ' ', (size_t)text->n - 1) : NULL;
     if (!space || space + 1 == text->bytes + text->n)
         return assay_fail(ASSAY_BAD_FILE,
-                          "key '" MERGES_KEY "': element %d is '%.*s', not two "
+                          "key '" MERGES_KEY "': element %d is '%s', not two "
                           "parts with a space between them",
-                          rank, text->n > 80 ? 80 : (int)text->n, text->bytes);
+                          rank, assay_utf8_quote(quoted, text->bytes, (size_t)text->n));
     size_t n_left = (size_t)(space - text->bytes), n_right = (size_t)text->n - n_left - 1;
     int32_t left, right, both;
     joined->n = 0;

@@ -16,16 +16,16 @@ static bool is_byte_text(const assay_string_entry *e)
 
 assay_status assay_spm_check(const assay_vocabulary *v)
 {
+    char quoted[ASSAY_QUOTE_BYTES];
     if (!v->scores)
         return assay_fail(ASSAY_MISSING, "key 'tokenizer.ggml.scores' is missing: SentencePiece "
                                          "merges by score");
     for (int32_t id = 0; id < v->n_tokens; id++) {
         const assay_string_entry *e = &v->strings.entries[id];
         if (v->types[id] == ASSAY_TOKEN_BYTE && !is_byte_text(e))
-            return assay_fail(
-                ASSAY_BAD_FILE,
-                "token %d is of type byte but reads '%.*s', expected <0x00> to <0xFF>", id,
-                e->n > 80 ? 80 : (int)e->n, e->bytes);
+            return assay_fail(ASSAY_BAD_FILE,
+                              "token %d is of type byte but reads '%s', expected <0x00> to <0xFF>",
+                              id, assay_utf8_quote(quoted, e->bytes, e->n));
     }
     return ASSAY_OK;
 }

@@ -1,5 +1,10 @@
 #include "engine/utf8.h"
 
+#include <stdio.h>
+#include <string.h>
+
+#define QUOTED_BYTES 80
+
 int assay_utf8_length(const char *text, size_t n)
 {
     const unsigned char *b = (const unsigned char *)text;
@@ -42,4 +47,23 @@ int assay_utf8_put(char out[4], uint32_t code_point)
     }
     out[0] = (char)(mark[length] | code_point);
     return length;
+}
+
+const char *assay_utf8_quote(char out[ASSAY_QUOTE_BYTES], const char *bytes, size_t n)
+{
+    size_t used = 0, at = 0;
+    while (at < n && at < QUOTED_BYTES) {
+        int length = assay_utf8_length(bytes + at, n - at);
+        uint32_t code_point = length ? assay_utf8_get(bytes + at, length) : 0;
+        if (code_point < 0x20 || (code_point >= 0x7F && code_point < 0xA0)) {
+            used += (size_t)sprintf(out + used, "\\x%02X", (unsigned char)bytes[at]);
+            at++;
+        } else {
+            memcpy(out + used, bytes + at, (size_t)length);
+            used += (size_t)length;
+            at += (size_t)length;
+        }
+    }
+    strcpy(out + used, at < n ? "..." : "");
+    return out;
 }

@@ -17,4 +17,13 @@ uint32_t assay_utf8_get(const char *text, int length);
 /* Writes the code point (at most U+10FFFF) and returns the bytes written, 1 to 4. */
 int assay_utf8_put(char out[4], uint32_t code_point);
 
+/* Room for assay_utf8_quote. */
+#define ASSAY_QUOTE_BYTES 352
+
+/*
+ * The first 80 bytes as they may stand in a line of text: what is not UTF-8, and control
+ * characters, as \xHH; "..." behind a cut. Returns out.
+ */
+const char *assay_utf8_quote(char out[ASSAY_QUOTE_BYTES], const char *bytes, size_t n);
+
 #endif

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/utf8.h"
+
 #define PREFIX "tokenizer.ggml."
 
 /* Texts that end generation whatever the keys say. Source: the list in llama.cpp's llama-vocab.cpp;
@@ -65,14 +67,16 @@ static assay_status load_tokens(assay_vocabulary *v, const assay_gguf *file)
         return assay_fail(ASSAY_BAD_FILE, "key '%s' has %llu elements, 1 to %d are allowed",
                           key->name, (unsigned long long)key->count, INT32_MAX / 8);
     assay_gguf_string *texts = NULL;
+    char quoted[ASSAY_QUOTE_BYTES];
     ASSAY_TRY(assay_alloc(&texts, key->count, sizeof *texts, "token texts"));
     assay_status s = assay_gguf_str_array(texts, key);
     for (int32_t id = 0; s == ASSAY_OK && id < (int32_t)key->count; id++) {
         int32_t number = id;
         s = assay_string_table_add(&number, &v->strings, texts[id].bytes, texts[id].n);
         if (s == ASSAY_OK && number != id)
-            s = assay_fail(ASSAY_BAD_FILE, "key '%s': tokens %d and %d are both '%.*s'", key->name,
-                           number, id, (int)texts[id].n, texts[id].bytes);
+            s = assay_fail(ASSAY_BAD_FILE, "key '%s': tokens %d and %d are both '%s'", key->name,
+                           number, id,
+                           assay_utf8_quote(quoted, texts[id].bytes, (size_t)texts[id].n));
     }
     v->n_tokens = (int32_t)key->count;
     free(texts);
