@@ -156,7 +156,6 @@ static void assume_full_layers(assay_hparams *hp)
 
 assay_status assay_arch_read_indexer(assay_hparams *hp, const assay_gguf *file)
 {
-    const char *types = assay_key_name(hp, "attention.indexer.types");
     hp->has_indexer = true;
     ASSAY_TRY(assay_key_need(&hp->index_n_head, hp, file, "attention.indexer.head_count", 1, 4096));
     ASSAY_TRY(
@@ -172,6 +171,7 @@ assay_status assay_arch_read_indexer(assay_hparams *hp, const assay_gguf *file)
     hp->eps_index = 1e-6;
     assay_assume(hp, assay_key_name(hp, "attention.layer_norm_epsilon (indexer)"),
                  "1e-6, as transformers and vLLM; llama.cpp leaves it at 0 for glm-dsa", "1e-6");
+    const char *types = assay_key_name(hp, "attention.indexer.types"); /* until the next name */
     if (!assay_gguf_find_key(file, types)) {
         assume_full_layers(hp);
         return ASSAY_OK;
