@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "engine/arch.h"
 #include "engine/point.h"
 #include "engine/quant.h"
 #include "engine/seam.h"
@@ -94,6 +95,15 @@ static bool quants_row(char cells[MAX_COLUMNS][CELL_BYTES], int index)
     return true;
 }
 
+static bool architectures_row(char cells[MAX_COLUMNS][CELL_BYTES], int index)
+{
+    if (index >= assay_arch_count())
+        return false;
+    put(cells[0], assay_arch_name(index));
+    put(cells[1], assay_arch_about(index));
+    return true;
+}
+
 static bool checks_row(char cells[MAX_COLUMNS][CELL_BYTES], int index)
 {
     if (index >= assay_check_count())
@@ -147,6 +157,7 @@ static const struct {
      "tensor types of GGUF files",
      {"name", "number", "elements", "bytes", "support"},
      quants_row},
+    {"architectures", "model architectures", {"name", "about"}, architectures_row},
     {"profiles", "conventions of other engines", {"name", "about"}, profiles_row},
     {"renderers", "forms of a result", {"name", "file"}, renderers_row},
 };
@@ -194,15 +205,13 @@ static int print_json(int table)
 int assay_cmd_list(int argc, char **argv)
 {
     assay_options common;
-    assay_cli cli = {.max_args = 1,
-                     .about = "TABLE is one of: commands, checks, points, faults, plants, seams, "
-                              "quants, profiles, renderers. Without it, the tables are listed."};
+    assay_cli cli = {.max_args = 1, .about = "Without TABLE, the tables are listed."};
     int status;
     if (!assay_options_parse(&common, &status, &cli, argc, argv))
         return status;
     assay_progress_end();
     for (int t = 0; !common.n_args && t < N_TABLES; t++)
-        printf("%-10s %s\n", tables[t].name, tables[t].about);
+        printf("%-13s %s\n", tables[t].name, tables[t].about);
     if (!common.n_args)
         return 0;
     for (int t = 0; t < N_TABLES; t++)
