@@ -444,3 +444,24 @@ assay_status assay_h5_read_ids(int32_t **out, int64_t *n, hid_t file, const char
     *n = info.count;
     return ASSAY_OK;
 }
+
+assay_status assay_h5_read_texts(char *out, size_t size, int64_t n, hid_t file, const char *path)
+{
+    assay_h5_info info;
+    ASSAY_TRY(assay_h5_dataset(&info, file, path));
+    hid_t set = H5Dopen2(file, path, H5P_DEFAULT);
+    hid_t type = H5Dget_type(set);
+    bool ok = info.count == n && H5Tget_class(type) == H5T_STRING && !H5Tis_variable_str(type);
+    H5Tclose(type);
+    H5Dclose(set);
+    if (!ok)
+        return assay_fail(ASSAY_BAD_FILE, "'%s': expected %lld texts of fixed length", path,
+                          (long long)n);
+    hid_t memory = H5Tcopy(H5T_C_S1);
+    H5Tset_size(memory, size);
+    assay_status s = read_as(out, memory, file, path, &info);
+    H5Tclose(memory);
+    for (int64_t i = 0; i < n; i++)
+        out[(size_t)(i + 1) * size - 1] = '\0';
+    return s;
+}

@@ -81,4 +81,11 @@ assay_status assay_h5_read_u16(uint16_t *out, hid_t file, const char *path,
 /* A list of int32 (tokens). Values outside int32 are refused. */
 assay_status assay_h5_read_ids(int32_t **out, int64_t *n, hid_t file, const char *path);
 
+/* n texts of at most `size` bytes with NUL each, from a list of fixed-length texts. */
+assay_status assay_h5_read_texts(char *out, size_t size, int64_t n, hid_t file, const char *path);
+
+/* SHA-256 over the bytes of a dataset as stored (row-major, its own number type): lower-case hex
+ * with NUL. */
+assay_status assay_h5_sha256(char out[65], hid_t file, const char *path);
+
 #endif

@@ -342,6 +342,17 @@ assay_status assay_layout_check(const assay_layout *layout)
     return ASSAY_OK;
 }
 
+void assay_plan_identity(assay_plan *out, const int64_t *dims, int n_dims)
+{
+    ASSAY_BUG_IF(n_dims > ASSAY_MAX_DIMS);
+    assay_plan plan = {.n = n_dims, .n_out = n_dims};
+    for (int i = 0; i < n_dims; i++) {
+        plan.size[i] = plan.length[i] = plan.dims[i] = dims[i];
+        plan.from[i] = i;
+    }
+    *out = plan;
+}
+
 int64_t assay_plan_n_in(const assay_plan *plan)
 {
     int64_t n = 1;

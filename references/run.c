@@ -50,6 +50,61 @@ assay_status assay_run_text(const char **out, assay_run *run, const char *format
     return ASSAY_OK;
 }
 
+assay_status assay_run_attr(const char **out, assay_run *run, hid_t file, const char *path,
+                            const char *name, const char *fallback)
+{
+    char *text = NULL;
+    bool found;
+    ASSAY_TRY(assay_h5_attr_text(&text, &found, file, path, name));
+    *out = found ? text : fallback;
+    return assay_run_keep(run, text);
+}
+
+assay_status assay_run_ids_attr(const int32_t **out, int64_t *n, assay_run *run, hid_t file,
+                                const char *path, const char *name)
+{
+    int64_t *wide = NULL, count = 0;
+    int32_t *ids = NULL;
+    bool found;
+    *out = NULL;
+    *n = 0;
+    ASSAY_TRY(assay_h5_attr_ints(&wide, &count, &found, file, path, name));
+    if (!found)
+        return ASSAY_OK;
+    assay_status s = assay_alloc(&ids, (size_t)count, sizeof *ids, name);
+    for (int64_t i = 0; s == ASSAY_OK && i < count; i++)
+        ids[i] = (int32_t)wide[i];
+    free(wide);
+    ASSAY_TRY(s);
+    *out = ids;
+    *n = count;
+    return assay_run_keep(run, ids);
+}
+
+assay_status assay_run_add_prompt(assay_prompt_data **out, assay_run *run, const char *name)
+{
+    assay_prompt_data *prompts =
+        realloc(run->prompts, (size_t)(run->n_prompts + 1) * sizeof *prompts);
+    if (!prompts)
+        return assay_fail(ASSAY_NO_MEMORY, "run: no memory");
+    run->prompts = prompts;
+    *out = memset(&prompts[run->n_prompts++], 0, sizeof **out);
+    return assay_run_text(&(*out)->about.name, run, "%s", name);
+}
+
+assay_seen assay_seen_blank(void)
+{
+    return (assay_seen){.layer = -1,
+                        .rank = -1,
+                        .n_nan = -1,
+                        .n_pos_inf = -1,
+                        .n_neg_inf = -1,
+                        .n_zero = -1,
+                        .n_poison = -1,
+                        .written_owner = -1,
+                        .read_owner = -1};
+}
+
 assay_status assay_run_add_unmapped(assay_run *run, const char *format, ...)
 {
     char **list = realloc(run->unmapped, (size_t)(run->n_unmapped + 1) * sizeof *list);
@@ -286,9 +341,25 @@ const char *assay_run_unmapped_at(const assay_run *run, int index)
     return run->unmapped[index];
 }
 
+static assay_status check_seal(hid_t file, const char *path)
+{
+    char *said = NULL, is[65];
+    bool found;
+    ASSAY_TRY(assay_h5_attr_text(&said, &found, file, path, "sha256"));
+    assay_status s = assay_h5_sha256(is, file, path);
+    if (s == ASSAY_OK && (!found || strcmp(said, is)))
+        s = assay_fail(ASSAY_BAD_FILE,
+                       "'%s' was changed after it was written: SHA-256 %s, recorded %s", path, is,
+                       found ? said : "none");
+    free(said);
+    return s;
+}
+
 static assay_status read_source(double *out, const assay_run *run, const assay_source *source)
 {
     hid_t file = run->files[source->file].id;
+    if (source->is_sealed)
+        ASSAY_TRY(check_seal(file, source->path));
     if (source->packed == ASSAY_DTYPE_COUNT)
         return assay_h5_read_f64(out, file, source->path, &source->info);
     /* The words are read into the far half of the output and widened from the front. */

@@ -139,27 +139,16 @@ static assay_dtype dtype_of(const char *text)
     return assay_dtype_from_name(name);
 }
 
-/* Text attribute owned by the run; fallback where it is absent. */
-static assay_status text_attr(const char **out, assay_run *run, hid_t file, const char *path,
-                              const char *name, const char *fallback)
-{
-    char *text = NULL;
-    bool found;
-    ASSAY_TRY(assay_h5_attr_text(&text, &found, file, path, name));
-    *out = found ? text : fallback;
-    return assay_run_keep(run, text);
-}
-
 static assay_status read_about(dump *d)
 {
     assay_run *run = d->run;
     assay_run_info *info = &run->info;
     const char *dtype;
-    ASSAY_TRY(text_attr(&info->producer, run, d->file, "/", "producer", ""));
-    ASSAY_TRY(text_attr(&info->producer_version, run, d->file, "/", "producer_version", ""));
-    ASSAY_TRY(text_attr(&info->model_class, run, d->file, "/", "model_class", ""));
-    ASSAY_TRY(text_attr(&info->model_sha256, run, d->file, "/", "model_sha256", ""));
-    ASSAY_TRY(text_attr(&dtype, run, d->file, "/", "dtype", "float32"));
+    ASSAY_TRY(assay_run_attr(&info->producer, run, d->file, "/", "producer", ""));
+    ASSAY_TRY(assay_run_attr(&info->producer_version, run, d->file, "/", "producer_version", ""));
+    ASSAY_TRY(assay_run_attr(&info->model_class, run, d->file, "/", "model_class", ""));
+    ASSAY_TRY(assay_run_attr(&info->model_sha256, run, d->file, "/", "model_sha256", ""));
+    ASSAY_TRY(assay_run_attr(&dtype, run, d->file, "/", "dtype", "float32"));
     info->architecture = class_architecture(info->model_class);
     info->dtype = dtype_of(dtype);
     if (info->dtype == ASSAY_DTYPE_COUNT)
@@ -194,13 +183,8 @@ static assay_status list_prompt(dump *d, const char *name, const char *group,
     assay_run *run = d->run;
     if (d->options->prompt && strcmp(d->options->prompt, name))
         return ASSAY_OK;
-    assay_prompt_data *prompts =
-        realloc(run->prompts, (size_t)(run->n_prompts + 1) * sizeof *prompts);
-    if (!prompts)
-        return assay_fail(ASSAY_NO_MEMORY, "run: no memory");
-    run->prompts = prompts;
-    assay_prompt_data *p = memset(&prompts[run->n_prompts++], 0, sizeof *p);
-    ASSAY_TRY(assay_run_text(&p->about.name, run, "%s", name));
+    assay_prompt_data *p;
+    ASSAY_TRY(assay_run_add_prompt(&p, run, name));
     d->n_new = 0;
     for (int i = 0; i < members->n; i++)
         if (is_step(members->items[i]))
@@ -437,21 +421,13 @@ static assay_status fill_entry(dump *d, int step, const char *path, const assay_
     assay_step_data *data = step_data(d, step);
     assay_entry *e;
     ASSAY_TRY(assay_step_add(&e, data));
-    e->seen =
-        (assay_seen){.point = row->point,
-                     .layer = layer,
-                     .rank = -1,
-                     .hand_over = row->hand_over,
-                     .n_dims = plan->n_out,
-                     .origin = info->dtype >= ASSAY_DTYPE_I8 ? ASSAY_DTYPE_I32 : d->run->info.dtype,
-                     .has_values = true,
-                     .n_nan = -1,
-                     .n_pos_inf = -1,
-                     .n_neg_inf = -1,
-                     .n_zero = -1,
-                     .n_poison = -1,
-                     .written_owner = -1,
-                     .read_owner = -1};
+    e->seen = assay_seen_blank();
+    e->seen.point = row->point;
+    e->seen.layer = layer;
+    e->seen.hand_over = row->hand_over;
+    e->seen.n_dims = plan->n_out;
+    e->seen.origin = info->dtype >= ASSAY_DTYPE_I8 ? ASSAY_DTYPE_I32 : d->run->info.dtype;
+    e->seen.has_values = true;
     memcpy(e->seen.dims, plan->dims, sizeof plan->dims);
     e->plan = *plan;
     e->source.info = *info;
@@ -542,21 +518,9 @@ static assay_status read_prompt(dump *d, const char *group)
     assay_run_prompt *about = &d->prompt->about;
     assay_run *run = d->run;
     const char *at = group[0] ? group : "/";
-    ASSAY_TRY(text_attr(&about->text, run, d->file, at, "text", NULL));
-    ASSAY_TRY(text_attr(&about->greedy_text, run, d->file, at, "greedy_text", NULL));
-    int64_t *ids, n;
-    bool found;
-    ASSAY_TRY(assay_h5_attr_ints(&ids, &n, &found, d->file, at, "greedy"));
-    if (found) {
-        ASSAY_TRY(assay_run_keep(run, ids));
-        int32_t *narrow;
-        ASSAY_TRY(assay_alloc(&narrow, (size_t)n, sizeof *narrow, "greedy"));
-        for (int64_t i = 0; i < n; i++)
-            narrow[i] = (int32_t)ids[i];
-        about->greedy = narrow;
-        about->n_greedy = n;
-        ASSAY_TRY(assay_run_keep(run, narrow));
-    }
+    ASSAY_TRY(assay_run_attr(&about->text, run, d->file, at, "text", NULL));
+    ASSAY_TRY(assay_run_attr(&about->greedy_text, run, d->file, at, "greedy_text", NULL));
+    ASSAY_TRY(assay_run_ids_attr(&about->greedy, &about->n_greedy, run, d->file, at, "greedy"));
     char path[1024];
     snprintf(path, sizeof path, "%.1000s/tokens", group);
     if (assay_h5_kind(d->file, path) == 'd') {

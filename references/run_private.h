@@ -14,6 +14,7 @@ typedef struct assay_source {
     int file;   /* index into assay_run.files */
     char *path; /* dataset; owned by the run */
     assay_h5_info info;
+    bool is_sealed;     /* carries a SHA-256 of its bytes, checked when it is read */
     assay_dtype packed; /* 16-bit words hold this format; ASSAY_DTYPE_COUNT: numbers as they are */
 } assay_source;
 
@@ -64,6 +65,16 @@ assay_status assay_run_text(const char **out, assay_run *run, const char *format
     __attribute__((format(printf, 3, 4)));
 assay_status assay_run_add_unmapped(assay_run *run, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+/* Text attribute owned by the run; `fallback` where it is absent. */
+assay_status assay_run_attr(const char **out, assay_run *run, hid_t file, const char *path,
+                            const char *name, const char *fallback);
+/* int32 attribute owned by the run; absent: *out NULL, *n 0. */
+assay_status assay_run_ids_attr(const int32_t **out, int64_t *n, assay_run *run, hid_t file,
+                                const char *path, const char *name);
+/* A zeroed prompt at the end of the run (invalidates earlier pointers). */
+assay_status assay_run_add_prompt(assay_prompt_data **out, assay_run *run, const char *name);
+/* Nothing recorded yet: counts -1, owners -1. */
+assay_seen assay_seen_blank(void);
 /* A new zeroed entry at the end of the step (invalidates earlier pointers). */
 assay_status assay_step_add(assay_entry **out, assay_step_data *step);
 /* Sorts entries, renumbers hand-overs from 0 and links bases. Drops entries without their base. */

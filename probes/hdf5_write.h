@@ -1,0 +1,24 @@
+/*
+ * Writing HDF5: attributes, datasets and tables that grow. Paths are absolute; the groups on the
+ * way must exist.
+ */
+#ifndef ASSAY_PROBES_HDF5_WRITE_H
+#define ASSAY_PROBES_HDF5_WRITE_H
+
+#include "probes/hdf5.h"
+
+assay_status assay_h5_make_group(hid_t file, const char *path);
+assay_status assay_h5_put_text(hid_t file, const char *path, const char *name, const char *text);
+/* type: of memory and file. n 1: a scalar. Replaces an attribute of the same name. */
+assay_status assay_h5_put_numbers(hid_t file, const char *path, const char *name, hid_t type,
+                                  const void *values, int n);
+/* The HDF5 type in which a format is stored: 16-bit and 8-bit floats as unsigned words. */
+hid_t assay_h5_type(assay_dtype dtype);
+assay_status assay_h5_put_dataset(hid_t file, const char *path, hid_t type, int n_dims,
+                                  const int64_t *dims, const void *values);
+/* Appends rows of `width` elements (0: the dataset is a list) to a dataset that grows; makes it
+ * first. */
+assay_status assay_h5_append(hid_t file, const char *path, hid_t type, int64_t width,
+                             const void *rows, int64_t n_rows);
+
+#endif

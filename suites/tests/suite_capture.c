@@ -1,0 +1,423 @@
+#include <signal.h>
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "data.h"
+#include "expect.h"
+#include "probes/capture.h"
+#include "probes/hdf5.h"
+#include "references/run.h"
+
+static const assay_capture_about about = {.producer = "assay",
+                                          .producer_version = "0.1",
+                                          .architecture = "glm-dsa",
+                                          .model_sha256 = "00ff",
+                                          .dtype = "f32",
+                                          .path = "latent",
+                                          .backend = "cpu",
+                                          .mode = "eager",
+                                          .n_ranks = 1};
+static const int32_t tokens[] = {5, 6, 7, 8, 9, 10};
+static const int32_t positions[] = {0, 1, 2, 3, 4, 5};
+static const int32_t sequences[6] = {0};
+
+/* A tap event of `n` rows from row `first` on; step 0 is the prefill. */
+static assay_tap_event event_of(assay_point point, int layer, const assay_buffer *buffer,
+                                int64_t first, int64_t n)
+{
+    return (assay_tap_event){.point = point,
+                             .layer = layer,
+                             .buffer = buffer,
+                             .rows = {n, tokens + first, positions + first, sequences},
+                             .step = first ? first - 4 : 0,
+                             .is_prefill = first == 0,
+                             .n_ranks = 1,
+                             .shard_axis = -1,
+                             .written_address = buffer->data,
+                             .read_address = buffer->data,
+                             .written_owner = 17,
+                             .read_owner = 18,
+                             .written_generation = 1,
+                             .read_generation = 1};
+}
+
+static void show(assay_capture *c, assay_point point, int layer, assay_dtype type, int n_dims,
+                 const int64_t *dims, void *data, int64_t first)
+{
+    assay_buffer b = assay_buffer_view(data, type, n_dims, dims);
+    assay_tap_event e = event_of(point, layer, &b, first, dims[0]);
+    EXPECT_OK(assay_capture_tap(c, &e));
+}
+
+static assay_run *open_run(const char *path)
+{
+    assay_run *run;
+    EXPECT_OK(assay_run_open(&run, &path, 1, NULL));
+    return run;
+}
+
+static const float embed[5 * 3] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+
+static void write_small(const char *path, const assay_capture_options *options)
+{
+    assay_capture *c;
+    EXPECT_OK(assay_capture_create(&c, path, &about, options));
+    EXPECT_OK(assay_capture_prompt(c, "count", "Count", tokens, 5));
+    show(c, ASSAY_POINT_EMBED, -1, ASSAY_DTYPE_F32, 2, (int64_t[]){5, 3}, (void *)embed, 0);
+    uint16_t half[5 * 2 * 2];
+    for (int i = 0; i < 20; i++)
+        half[i] = assay_f32_to_bf16((float)i * 0.37f);
+    show(c, ASSAY_POINT_Q, 2, ASSAY_DTYPE_BF16, 3, (int64_t[]){5, 2, 2}, half, 0);
+    int32_t ids[5 * 2] = {0, 1, 2, 3, 4, 5, 6, 7, -1, 9};
+    show(c, ASSAY_POINT_MOE_TOPK, 2, ASSAY_DTYPE_I32, 2, (int64_t[]){5, 2}, ids, 0);
+    float late[3] = {-1, -2, -3};
+    show(c, ASSAY_POINT_EMBED, -1, ASSAY_DTYPE_F32, 2, (int64_t[]){1, 3}, late, 5);
+    EXPECT_OK(assay_capture_greedy(c, (int32_t[]){10, 11}, 2));
+    EXPECT_OK(assay_capture_finish(c));
+}
+
+START_TEST(capture_gives_back_what_the_tap_showed)
+{
+    const char *path = data_scratch("round.h5");
+    write_small(path, NULL);
+    assay_run *run = open_run(path);
+    const assay_run_info *info = assay_run_about(run);
+    ck_assert_str_eq(info->producer, "assay");
+    ck_assert_str_eq(info->attention_path, "latent");
+    ck_assert_str_eq(info->model_sha256, "00ff");
+    ck_assert(info->is_complete);
+    ck_assert_int_eq(info->n_unmapped, 0);
+    const assay_run_prompt *p = assay_run_prompt_at(run, 0);
+    ck_assert_str_eq(p->name, "count");
+    ck_assert_str_eq(p->text, "Count");
+    ck_assert_int_eq(p->n_tokens, 5);
+    ck_assert_int_eq(p->n_greedy, 2);
+    ck_assert_int_eq(p->greedy[1], 11);
+    ck_assert_int_eq(p->n_steps, 2);
+    const assay_run_step *decode = assay_run_step_at(run, 0, 1);
+    ck_assert(!decode->is_prefill);
+    ck_assert_int_eq(decode->first_position, 5);
+    ck_assert_int_eq(decode->tokens[0], 10);
+    const assay_seen *seen = assay_run_find(run, 0, 0, ASSAY_POINT_EMBED, -1);
+    ck_assert_ptr_nonnull(seen);
+    ck_assert_int_eq(seen->dims[0] * 10 + seen->dims[1], 53);
+    ck_assert_int_eq(seen->written_owner, 17);
+    ck_assert_int_eq(seen->read_owner, 18);
+    double x[20];
+    EXPECT_OK(assay_run_read(x, run, seen));
+    for (int i = 0; i < 15; i++)
+        ck_assert_double_eq(x[i], embed[i]);
+    seen = assay_run_find(run, 0, 0, ASSAY_POINT_Q, 2);
+    ck_assert_int_eq(seen->origin, ASSAY_DTYPE_BF16);
+    EXPECT_OK(assay_run_read(x, run, seen));
+    for (int i = 0; i < 20; i++)
+        ck_assert_double_eq(x[i], assay_bf16_to_f32(assay_f32_to_bf16((float)i * 0.37f)));
+    seen = assay_run_find(run, 0, 0, ASSAY_POINT_MOE_TOPK, 2);
+    EXPECT_OK(assay_run_read(x, run, seen));
+    ck_assert_double_eq(x[8], -1);
+    ck_assert_ptr_null(assay_run_find(run, 0, 1, ASSAY_POINT_Q, 2));
+    ck_assert_ptr_null(assay_run_find(run, 0, 0, ASSAY_POINT_Q, 1));
+    assay_run_close(run);
+}
+END_TEST
+
+START_TEST(capture_keeps_every_bit_pattern_of_16_bit_formats)
+{
+    const char *path = data_scratch("bits.h5");
+    uint16_t *words = malloc(65536 * sizeof *words);
+    for (int i = 0; i < 65536; i++)
+        words[i] = (uint16_t)i;
+    assay_capture *c;
+    EXPECT_OK(assay_capture_create(&c, path, &about, NULL));
+    EXPECT_OK(assay_capture_prompt(c, "p", NULL, tokens, 1));
+    int64_t dims[] = {1, 65536};
+    show(c, ASSAY_POINT_OUT, 0, ASSAY_DTYPE_F16, 2, dims, words, 0);
+    show(c, ASSAY_POINT_OUT, 1, ASSAY_DTYPE_BF16, 2, dims, words, 0);
+    EXPECT_OK(assay_capture_finish(c));
+    assay_run *run = open_run(path);
+    double *x = malloc(65536 * sizeof *x);
+    for (int layer = 0; layer < 2; layer++) {
+        const assay_seen *seen = assay_run_find(run, 0, 0, ASSAY_POINT_OUT, layer);
+        EXPECT_OK(assay_run_read(x, run, seen));
+        for (int i = 0; i < 65536; i++) {
+            float want = layer ? assay_bf16_to_f32((uint16_t)i) : assay_f16_to_f32((uint16_t)i);
+            ck_assert(x[i] == (double)want || (isnan(x[i]) && isnan(want)));
+        }
+        ck_assert_int_eq(seen->n_pos_inf, 1);
+        ck_assert_int_eq(seen->n_zero, 2);
+        ck_assert_int_eq(seen->n_nan, layer ? 254 : 2046);
+    }
+    free(x);
+    free(words);
+    assay_run_close(run);
+}
+END_TEST
+
+START_TEST(capture_densifies_strided_buffers)
+{
+    const char *path = data_scratch("strided.h5");
+    float wide[5][7];
+    for (int i = 0; i < 35; i++)
+        wide[i / 7][i % 7] = (float)i;
+    assay_capture *c;
+    EXPECT_OK(assay_capture_create(&c, path, &about, NULL));
+    EXPECT_OK(assay_capture_prompt(c, "p", NULL, tokens, 5));
+    assay_buffer b = assay_buffer_view(&wide[0][4], ASSAY_DTYPE_F32, 2, (int64_t[]){5, 3});
+    b.strides[0] = 7;
+    assay_tap_event e = event_of(ASSAY_POINT_KV_A, 0, &b, 0, 5);
+    EXPECT_OK(assay_capture_tap(c, &e));
+    EXPECT_OK(assay_capture_finish(c));
+    assay_run *run = open_run(path);
+    double x[15];
+    EXPECT_OK(assay_run_read(x, run, assay_run_find(run, 0, 0, ASSAY_POINT_KV_A, 0)));
+    for (int i = 0; i < 15; i++)
+        ck_assert_double_eq(x[i], i / 3 * 7 + 4 + i % 3);
+    assay_run_close(run);
+}
+END_TEST
+
+START_TEST(capture_counts_nan_infinities_zeros_and_poison)
+{
+    const char *path = data_scratch("counts.h5");
+    float x[10] = {0, -0.0f, INFINITY, -INFINITY, -INFINITY, NAN, 1, 2, 3, 4};
+    uint32_t poison = assay_poison_f32(99);
+    memcpy(&x[9], &poison, 4);
+    const assay_capture_options options[] = {{.tier = "full"}, {.tier = "stats"}};
+    for (int i = 0; i < 2; i++) {
+        assay_capture *c;
+        EXPECT_OK(assay_capture_create(&c, path, &about, &options[i]));
+        EXPECT_OK(assay_capture_prompt(c, "p", NULL, tokens, 1));
+        show(c, ASSAY_POINT_OUT, 0, ASSAY_DTYPE_F32, 2, (int64_t[]){1, 10}, x, 0);
+        EXPECT_OK(assay_capture_finish(c));
+        assay_run *run = open_run(path);
+        const assay_seen *s = assay_run_find(run, 0, 0, ASSAY_POINT_OUT, 0);
+        ck_assert_ptr_nonnull(s);
+        ck_assert_int_eq(s->has_values, i == 0);
+        ck_assert_int_eq(s->n_nan, 2);
+        ck_assert_int_eq(s->n_pos_inf, 1);
+        ck_assert_int_eq(s->n_neg_inf, 2);
+        ck_assert_int_eq(s->n_zero, 2);
+        ck_assert_int_eq(s->n_poison, 1);
+        double y[10];
+        if (i == 1)
+            EXPECT_FAILS(ASSAY_MISSING, assay_run_read(y, run, s));
+        assay_run_close(run);
+    }
+}
+END_TEST
+
+START_TEST(capture_leaves_out_what_the_selector_does_not_name)
+{
+    const char *path = data_scratch("selected.h5");
+    write_small(path, &(assay_capture_options){.selector = "layer=2 point=attn.*"});
+    assay_run *run = open_run(path);
+    ck_assert_int_eq(assay_run_n_seen(run, 0, 0), 1);
+    ck_assert_int_eq(assay_run_n_seen(run, 0, 1), 0);
+    ck_assert_ptr_nonnull(assay_run_find(run, 0, 0, ASSAY_POINT_Q, 2));
+    assay_run_close(run);
+}
+END_TEST
+
+START_TEST(capture_keeps_its_budget_and_says_what_it_dropped)
+{
+    const char *path = data_scratch("budget.h5");
+    write_small(path, &(assay_capture_options){.budget_bytes = 100});
+    assay_run *run = open_run(path);
+    ck_assert(assay_run_find(run, 0, 0, ASSAY_POINT_EMBED, -1)->has_values);
+    ck_assert(assay_run_find(run, 0, 0, ASSAY_POINT_Q, 2)->has_values);
+    const assay_seen *over = assay_run_find(run, 0, 0, ASSAY_POINT_MOE_TOPK, 2);
+    ck_assert_ptr_nonnull(over);
+    ck_assert(!over->has_values);
+    assay_run_close(run);
+    hid_t file;
+    EXPECT_OK(assay_h5_open(&file, path));
+    ck_assert_int_eq(assay_h5_kind(file, "/dropped"), 'd');
+    H5Fclose(file);
+}
+END_TEST
+
+START_TEST(capture_in_progress_has_another_name_and_says_incomplete)
+{
+    const char *path = data_scratch("cut.h5");
+    assay_capture *c;
+    EXPECT_OK(assay_capture_create(&c, path, &about, NULL));
+    EXPECT_OK(assay_capture_prompt(c, "p", NULL, tokens, 5));
+    show(c, ASSAY_POINT_EMBED, -1, ASSAY_DTYPE_F32, 2, (int64_t[]){5, 3}, (void *)embed, 0);
+    ck_assert_int_ne(access(path, F_OK), 0);
+    assay_capture_abandon(c);
+    ck_assert_int_ne(access(path, F_OK), 0);
+    char partial[4096];
+    snprintf(partial, sizeof partial, "%s.partial", path);
+    ck_assert_int_ne(access(partial, F_OK), 0);
+}
+END_TEST
+
+/* Writes until it is killed; reports how many steps were begun through the pipe. */
+static void write_forever(const char *path, int pipe_end)
+{
+    assay_capture *c;
+    if (assay_capture_create(&c, path, &about, NULL) ||
+        assay_capture_prompt(c, "p", NULL, tokens, 5))
+        _exit(1);
+    for (int64_t step = 0;; step++) {
+        for (int layer = 0; layer < 8; layer++) {
+            assay_buffer b =
+                assay_buffer_view((void *)embed, ASSAY_DTYPE_F32, 2, (int64_t[]){5, 3});
+            assay_tap_event e = event_of(ASSAY_POINT_OUT, layer, &b, 0, 5);
+            e.step = step;
+            if (assay_capture_tap(c, &e))
+                _exit(1);
+        }
+        if (write(pipe_end, "x", 1) != 1)
+            _exit(1);
+    }
+}
+
+START_TEST(capture_cut_off_by_kill_never_passes_for_whole)
+{
+    int n_opened = 0;
+    for (int round = 0; round < 8; round++) {
+        char name[32];
+        snprintf(name, sizeof name, "killed%d.h5", round);
+        char path[4096], partial[4200], x;
+        snprintf(path, sizeof path, "%s", data_scratch(name));
+        snprintf(partial, sizeof partial, "%s.partial", path);
+        int ends[2];
+        ck_assert_int_eq(pipe(ends), 0);
+        pid_t child = fork();
+        if (child == 0)
+            write_forever(path, ends[1]);
+        for (int i = 0; i < 3 + round; i++)
+            ck_assert_int_eq(read(ends[0], &x, 1), 1);
+        usleep((useconds_t)(round * 137));
+        kill(child, SIGKILL);
+        waitpid(child, NULL, 0);
+        close(ends[0]);
+        close(ends[1]);
+        ck_assert_int_ne(access(path, F_OK), 0);
+        assay_run *run;
+        const char *at = partial;
+        if (assay_run_open(&run, &at, 1, NULL) == ASSAY_OK) {
+            n_opened++;
+            ck_assert(!assay_run_about(run)->is_complete);
+            ck_assert_int_ge(assay_run_prompt_at(run, 0)->n_steps, 2);
+            assay_run_close(run);
+        }
+    }
+    ck_assert_int_ge(n_opened, 4);
+}
+END_TEST
+
+START_TEST(capture_refuses_wrong_use)
+{
+    const char *path = data_scratch("wrong.h5");
+    assay_capture *c;
+    EXPECT_FAILS(ASSAY_USAGE, assay_capture_create(&c, path, &about,
+                                                   &(assay_capture_options){.tier = "everything"}));
+    EXPECT_SAYS("known: stats, sketch, rows, full");
+    EXPECT_FAILS(
+        ASSAY_USAGE,
+        assay_capture_create(&c, path, &about, &(assay_capture_options){.selector = "layer=x"}));
+    EXPECT_FAILS(ASSAY_IO, assay_capture_create(&c, "/nowhere/at/all.h5", &about, NULL));
+    EXPECT_OK(assay_capture_create(&c, path, &about, NULL));
+    EXPECT_FAILS(ASSAY_USAGE, assay_capture_prompt(c, "a/b", NULL, tokens, 1));
+    EXPECT_FAILS(ASSAY_USAGE, assay_capture_prompt(c, "", NULL, tokens, 1));
+    EXPECT_OK(assay_capture_prompt(c, "a", NULL, tokens, 1));
+    EXPECT_FAILS(ASSAY_USAGE, assay_capture_prompt(c, "a", NULL, tokens, 1));
+    assay_buffer b = assay_buffer_view((void *)embed, ASSAY_DTYPE_F32, 2, (int64_t[]){5, 3});
+    EXPECT_FAILS(ASSAY_USAGE, assay_capture_value(c, "embed", NULL, &b, ASSAY_DTYPE_F32, -1));
+    EXPECT_OK(assay_capture_step(c, true, 0, tokens, 5));
+    EXPECT_FAILS(ASSAY_MISSING, assay_capture_value(c, "embd", NULL, &b, ASSAY_DTYPE_F32, -1));
+    EXPECT_OK(assay_capture_value(c, "embed", NULL, &b, ASSAY_DTYPE_F32, -1));
+    EXPECT_FAILS(ASSAY_BAD_FILE, assay_capture_value(c, "embed", NULL, &b, ASSAY_DTYPE_F32, -1));
+    EXPECT_SAYS("twice");
+    assay_capture_abandon(c);
+    assay_capture_abandon(NULL);
+}
+END_TEST
+
+static void flip_byte_of(const char *path, float value)
+{
+    FILE *f = fopen(path, "r+b");
+    ck_assert_ptr_nonnull(f);
+    float x;
+    for (long at = 0; fseek(f, at, SEEK_SET) == 0 && fread(&x, 4, 1, f) == 1; at++)
+        if (x == value) {
+            fseek(f, at, SEEK_SET);
+            fputc(1, f);
+            break;
+        }
+    fclose(f);
+}
+
+START_TEST(capture_of_a_reference_notices_changed_bytes)
+{
+    const char *path = data_scratch("reference.h5");
+    assay_capture *c;
+    EXPECT_OK(assay_capture_create(&c, path, &about, NULL));
+    EXPECT_OK(assay_capture_prompt(c, "p", NULL, tokens, 5));
+    EXPECT_OK(assay_capture_step(c, true, 0, tokens, 5));
+    float x[15];
+    for (int i = 0; i < 15; i++)
+        x[i] = 1234.5f + (float)i;
+    assay_buffer b = assay_buffer_view(x, ASSAY_DTYPE_F32, 2, (int64_t[]){5, 3});
+    EXPECT_OK(assay_capture_value(c, "embed", NULL, &b, ASSAY_DTYPE_F32, 1e-7));
+    EXPECT_OK(assay_capture_mark_reference(c, "oracle", "f64"));
+    EXPECT_OK(assay_capture_finish(c));
+    double y[15];
+    assay_run *run = open_run(path);
+    ck_assert(assay_run_about(run)->is_reference);
+    EXPECT_OK(assay_run_read(y, run, assay_run_find(run, 0, 0, ASSAY_POINT_EMBED, -1)));
+    ck_assert_double_eq(y[3], 1237.5);
+    assay_run_close(run);
+    flip_byte_of(path, 1237.5f);
+    run = open_run(path);
+    EXPECT_FAILS(ASSAY_BAD_FILE,
+                 assay_run_read(y, run, assay_run_find(run, 0, 0, ASSAY_POINT_EMBED, -1)));
+    EXPECT_SAYS("was changed");
+    assay_run_close(run);
+}
+END_TEST
+
+START_TEST(capture_rows_tier_keeps_both_ends)
+{
+    const char *path = data_scratch("rows.h5");
+    float x[20];
+    for (int i = 0; i < 20; i++)
+        x[i] = (float)i;
+    int32_t many[10] = {0};
+    assay_capture *c;
+    EXPECT_OK(assay_capture_create(&c, path, &about, &(assay_capture_options){.tier = "rows"}));
+    EXPECT_OK(assay_capture_prompt(c, "p", NULL, many, 10));
+    EXPECT_OK(assay_capture_step(c, true, 0, many, 10));
+    assay_buffer b = assay_buffer_view(x, ASSAY_DTYPE_F32, 2, (int64_t[]){10, 2});
+    EXPECT_OK(assay_capture_value(c, "embed", NULL, &b, ASSAY_DTYPE_F32, -1));
+    EXPECT_OK(assay_capture_finish(c));
+    hid_t file;
+    assay_h5_info info;
+    double y[8];
+    EXPECT_OK(assay_h5_open(&file, path));
+    EXPECT_OK(assay_h5_dataset(&info, file, "/prompts/p/steps/0000/embed"));
+    ck_assert_int_eq(info.dims[0], 4);
+    EXPECT_OK(assay_h5_read_f64(y, file, "/prompts/p/steps/0000/embed", &info));
+    ck_assert_double_eq(y[2], 2);
+    ck_assert_double_eq(y[4], 16);
+    ck_assert_double_eq(y[7], 19);
+    int64_t *rows, n;
+    bool found;
+    EXPECT_OK(assay_h5_attr_ints(&rows, &n, &found, file, "/prompts/p/steps/0000/embed", "rows"));
+    ck_assert(found && n == 4 && rows[2] == 8);
+    free(rows);
+    H5Fclose(file);
+}
+END_TEST
+
+EXPECT_MAIN("capture", capture_gives_back_what_the_tap_showed,
+            capture_keeps_every_bit_pattern_of_16_bit_formats, capture_densifies_strided_buffers,
+            capture_counts_nan_infinities_zeros_and_poison,
+            capture_leaves_out_what_the_selector_does_not_name,
+            capture_keeps_its_budget_and_says_what_it_dropped,
+            capture_in_progress_has_another_name_and_says_incomplete,
+            capture_cut_off_by_kill_never_passes_for_whole, capture_refuses_wrong_use,
+            capture_of_a_reference_notices_changed_bytes, capture_rows_tier_keeps_both_ends)
