@@ -1,7 +1,12 @@
 /*
  * Diagnosis: homes of the forced pass -> findings. Every home is offered to every fault class; the
- * best explanation that leaves no residual above the floor wins, simpler ones win ties; what
- * nothing explains is reported as UNKNOWN with its shape.
+ * best explanation that leaves no home wins, simpler ones win ties; what nothing explains is
+ * reported as UNKNOWN with its shape.
+ *
+ * Homes are searched from the one that stands out most; a later home at the same point is first
+ * offered to the class that explained the earlier one. A home whose interval of uncaptured ops
+ * holds a home that another step or prompt shows more precisely belongs to that one. One finding
+ * per class, kind and family of points.
  */
 #ifndef ASSAY_REPORTS_DIAGNOSE_H
 #define ASSAY_REPORTS_DIAGNOSE_H
@@ -11,10 +16,16 @@
 
 typedef struct assay_diagnose_options {
     const char *reproduce; /* the command that shows it again, put into every finding */
+    const assay_gguf
+        *file; /* the oracle's model, for its hash; NULL: "same model" stays unproven */
     assay_forced_options forced;
 } assay_diagnose_options;
 
-/* Runs the forced pass over the run and adds findings, notes and coverage to the result. */
+/*
+ * Runs the forced pass over the run and adds findings, notes and coverage to the result. Fails:
+ * ASSAY_CANNOT_JUDGE when nothing can be compared: other model (hash or shapes), no point in
+ * common.
+ */
 assay_status assay_diagnose(assay_result *result, assay_run *run, assay_oracle *oracle,
                             const assay_diagnose_options *options);
 

@@ -1,0 +1,214 @@
+#include "reports/diagnose.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "reports/diagnose_private.h"
+#include "reports/series.h"
+
+/* How far a home stands out; ids and masks first of all. */
+static double weight_of(const assay_judged *j)
+{
+    if (j->is_ids || j->n_nonfinite_added > 0)
+        return INFINITY;
+    double whole = j->floor_rel > 0 ? j->rel / j->floor_rel : INFINITY;
+    double row = j->floor_row_median > 0 ? j->row_rel_max / j->floor_row_median : INFINITY;
+    return fmax(whole, row);
+}
+
+static assay_status ask(assay_home *home, int fault)
+{
+    home->fault = fault;
+    assay_status s = assay_fault_at(fault)->match(home);
+    return s == ASSAY_OK ? s : assay_within(s, "class %s", assay_fault_at(fault)->name);
+}
+
+static void keep(assay_located *l, const assay_home *home, const assay_offer *best)
+{
+    l->fault = best->fault;
+    l->convention = best->convention;
+    memcpy(l->kind, best->kind, sizeof l->kind);
+    memcpy(l->family, best->family, sizeof l->family);
+    memcpy(l->evidence, best->evidence, sizeof l->evidence);
+    l->fitted = json_incref(best->fitted);
+    l->confidence = assay_home_confidence(home, best);
+    l->explained = fmax(0, fmin(1, best->explained));
+    const assay_offer *second = assay_home_second(home, best);
+    if (second)
+        snprintf(l->second, sizeof l->second, "next best: %s (%s), leaves %.3g against %.3g",
+                 assay_fault_at(second->fault)->name, second->kind, second->residual,
+                 best->residual);
+}
+
+static void keep_unknown(assay_located *l, const assay_home *home)
+{
+    const assay_offer *nearest = assay_home_nearest(home);
+    l->fault = ASSAY_FAULT_UNKNOWN;
+    snprintf(l->kind, sizeof l->kind, "unexplained");
+    snprintf(l->family, sizeof l->family, "%s", assay_point_at(home->judged->point)->name);
+    l->fitted = json_object();
+    assay_shape_describe(l->shape, sizeof l->shape, home);
+    if (nearest && nearest->explained > 0.3) {
+        l->explained = nearest->explained;
+        snprintf(l->second, sizeof l->second, "nearest: %s (%s), removes %.1f %% of the error",
+                 assay_fault_at(nearest->fault)->name, nearest->kind, 100 * nearest->explained);
+    }
+}
+
+/* likely: the class that explained another home at this point, or -1. */
+static assay_status explain(assay_located *l, assay_forced *forced, int likely)
+{
+    assay_home *home;
+    ASSAY_TRY(assay_home_new(&home, forced, l->index));
+    assay_status s = ASSAY_OK;
+    if (likely >= 0)
+        ASSAY_GO(ask(home, likely));
+    if (!assay_home_best(home))
+        for (int i = 0; i < assay_fault_count(); i++)
+            if (i != likely)
+                ASSAY_GO(ask(home, i));
+    const assay_offer *best = assay_home_best(home);
+    if (best)
+        keep(l, home, best);
+    else
+        keep_unknown(l, home);
+out:
+    assay_home_free(home);
+    return s;
+}
+
+static assay_status list_homes(assay_diagnosis *d)
+{
+    int n = assay_forced_n(d->forced);
+    for (int i = 0; i < n; i++)
+        d->n += assay_forced_at(d->forced, i)->is_home;
+    ASSAY_TRY(assay_alloc(&d->homes, (size_t)d->n, sizeof *d->homes, "homes"));
+    int k = 0;
+    for (int i = 0; i < n; i++)
+        if (assay_forced_at(d->forced, i)->is_home) {
+            d->homes[k].index = i;
+            d->homes[k].fault = ASSAY_FAULT_UNKNOWN;
+            d->homes[k++].merged = -1;
+        }
+    return ASSAY_OK;
+}
+
+static const assay_judged *judged_of(const assay_diagnosis *d, int position)
+{
+    return assay_forced_at(d->forced, d->homes[position].index);
+}
+
+static int likely_class(const assay_diagnosis *d, int position, const bool *done)
+{
+    const assay_judged *j = judged_of(d, position);
+    for (int i = 0; i < d->n; i++) {
+        const assay_judged *k = judged_of(d, i);
+        if (done[i] && k->point == j->point && !k->against == !j->against &&
+            d->homes[i].fault != ASSAY_FAULT_UNKNOWN)
+            return d->homes[i].fault;
+    }
+    return -1;
+}
+
+static assay_status explain_all(assay_diagnosis *d)
+{
+    bool *done;
+    assay_status s = ASSAY_OK;
+    ASSAY_TRY(assay_alloc(&done, (size_t)d->n, sizeof *done, "homes"));
+    for (int round = 0; round < d->n && s == ASSAY_OK; round++) {
+        int next = -1;
+        for (int i = 0; i < d->n; i++) {
+            if (done[i] || d->homes[i].merged >= 0)
+                continue;
+            double a = weight_of(judged_of(d, i)),
+                   b = next < 0 ? -1 : weight_of(judged_of(d, next));
+            /* of equals, the one with more rows says more */
+            if (next < 0 || a > b ||
+                (a == b && judged_of(d, i)->n_rows > judged_of(d, next)->n_rows))
+                next = i;
+        }
+        if (next < 0)
+            break;
+        s = explain(&d->homes[next], d->forced, likely_class(d, next, done));
+        done[next] = true;
+    }
+    free(done);
+    return s;
+}
+
+static assay_status check_model(assay_result *result, const assay_run *run, const assay_gguf *file)
+{
+    const assay_run_info *info = assay_run_about(run);
+    char sha256[65];
+    if (!info->is_complete)
+        ASSAY_TRY(assay_strings_add(&result->notes, "%s is incomplete: the capture was cut off",
+                                    info->path));
+    if (!info->model_sha256[0] || !file)
+        return assay_strings_add(&result->notes,
+                                 "same model: unproven (%s carries no hash of its model); shapes "
+                                 "and tokens fit",
+                                 info->path);
+    ASSAY_TRY(assay_gguf_sha256(sha256, file));
+    if (strcmp(sha256, info->model_sha256))
+        return assay_fail(ASSAY_CANNOT_JUDGE,
+                          "%s is a capture of another model: SHA-256 %.12s, %s has %.12s",
+                          info->path, info->model_sha256, assay_gguf_path(file), sha256);
+    return ASSAY_OK;
+}
+
+static assay_status add_notes(assay_result *result, const assay_diagnosis *d)
+{
+    const assay_run_info *info = assay_run_about(assay_forced_run(d->forced));
+    int n_unjudged = assay_forced_n_unjudged(d->forced);
+    result->n_judged += assay_forced_n(d->forced);
+    result->n_points += assay_forced_n(d->forced) + n_unjudged;
+    if (info->profile)
+        ASSAY_TRY(
+            assay_strings_add(&result->notes, "conventions assumed: %s", info->profile->about));
+    for (int i = 0; i < n_unjudged; i++) /* many share one reason: the list says each once */
+        ASSAY_TRY(assay_strings_add_once(&result->notes, assay_forced_unjudged_at(d->forced, i)));
+    for (int i = 0; i < assay_forced_n_notes(d->forced); i++)
+        ASSAY_TRY(assay_strings_add(&result->notes, "%s", assay_forced_note_at(d->forced, i)));
+    for (int i = 0; i < info->n_unmapped && i < 8; i++)
+        ASSAY_TRY(assay_strings_add(&result->notes, "not judged, no point of this name: %s",
+                                    assay_run_unmapped_at(assay_forced_run(d->forced), i)));
+    return ASSAY_OK;
+}
+
+static assay_status add_series(assay_result *result, const assay_diagnosis *d)
+{
+    for (int i = 0; i < assay_forced_n(d->forced); i++) {
+        const assay_judged *j = assay_forced_at(d->forced, i);
+        if (j->is_ids || j->step > 0)
+            continue;
+        const assay_run_prompt *p = assay_run_prompt_at(assay_forced_run(d->forced), j->prompt);
+        ASSAY_TRY(assay_series_depth(result, p->name, j->step, assay_point_at(j->point)->name,
+                                     j->layer, j->rel, NAN, j->floor_rel, j->is_home));
+    }
+    return ASSAY_OK;
+}
+
+assay_status assay_diagnose(assay_result *result, assay_run *run, assay_oracle *oracle,
+                            const assay_diagnose_options *options)
+{
+    assay_diagnosis d = {0};
+    assay_status s = ASSAY_OK;
+    ASSAY_GO(check_model(result, run, options->file));
+    ASSAY_GO(assay_forced_new(&d.forced, run, oracle, &options->forced));
+    ASSAY_GO(list_homes(&d));
+    assay_diagnosis_merge(&d);
+    ASSAY_GO(explain_all(&d));
+    ASSAY_GO(add_notes(result, &d));
+    ASSAY_GO(assay_diagnosis_findings(result, &d, options->reproduce));
+    ASSAY_GO(add_series(result, &d));
+    if (!assay_run_about(run)->is_complete)
+        result->inconclusive = true;
+out:
+    for (int i = 0; i < d.n && d.homes; i++)
+        json_decref(d.homes[i].fitted);
+    free(d.homes);
+    assay_forced_free(d.forced);
+    return s;
+}

@@ -1,0 +1,281 @@
+/*
+ * Homes become findings: merged, grouped, put in words.
+ */
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "reports/diagnose_private.h"
+#include "reports/text.h"
+
+static const assay_judged *judged_of(const assay_diagnosis *d, int position)
+{
+    return assay_forced_at(d->forced, d->homes[position].index);
+}
+
+/* True when h's interval of uncaptured ops holds the home g of another step or prompt, or when both
+ * are at one point and g sees it with fewer ops between. */
+static bool belongs_to(const assay_diagnosis *d, int h, int g)
+{
+    const assay_judged *a = judged_of(d, h), *b = judged_of(d, g);
+    if (a->against || a->n_interval == 0 || (a->prompt == b->prompt && a->step == b->step))
+        return false;
+    if (a->point == b->point && a->layer == b->layer)
+        return a->n_interval > b->n_interval;
+    if (b->n_interval >= a->n_interval)
+        return false;
+    assay_point points[ASSAY_FORCED_INTERVAL];
+    int layers[ASSAY_FORCED_INTERVAL], steps[ASSAY_FORCED_INTERVAL];
+    int n = assay_forced_interval(points, layers, steps, d->forced, d->homes[h].index);
+    for (int i = 0; i < n; i++)
+        if (points[i] == b->point && layers[i] == b->layer)
+            return true;
+    return false;
+}
+
+void assay_diagnosis_merge(assay_diagnosis *d)
+{
+    for (int h = 0; h < d->n; h++)
+        for (int g = 0; g < d->n && d->homes[h].merged < 0; g++)
+            if (g != h && d->homes[g].merged != h && belongs_to(d, h, g))
+                d->homes[h].merged = g;
+    for (int h = 0; h < d->n; h++) /* chains end at a home that belongs to none */
+        for (int hops = 0; d->homes[h].merged >= 0 && hops < d->n; hops++) {
+            int next = d->homes[d->homes[h].merged].merged;
+            if (next < 0)
+                break;
+            d->homes[h].merged = next;
+        }
+}
+
+static bool same_finding(const assay_located *a, const assay_located *b)
+{
+    return a->fault == b->fault && !strcmp(a->kind, b->kind) && !strcmp(a->family, b->family);
+}
+
+static assay_status set_text(char **to, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+static assay_status set_text(char **to, const char *format, ...)
+{
+    va_list args;
+    char *text;
+    va_start(args, format);
+    int n = vasprintf(&text, format, args);
+    va_end(args);
+    if (n < 0)
+        return assay_fail(ASSAY_NO_MEMORY, "out of memory for a finding");
+    free(*to);
+    *to = text;
+    return ASSAY_OK;
+}
+
+/* Adds where one home is to the lists of a finding. */
+static assay_status add_place(assay_finding *f, const assay_diagnosis *d, const assay_judged *j)
+{
+    char name[ASSAY_POINT_NAME_BYTES];
+    assay_point_format(name, j->point, j->layer);
+    ASSAY_TRY(assay_strings_add_once(&f->points, name));
+    if (j->layer >= 0)
+        ASSAY_TRY(assay_numbers_add(&f->layers, j->layer));
+    ASSAY_TRY(assay_numbers_add(&f->steps, j->step));
+    return assay_strings_add_once(
+        &f->prompts, assay_run_prompt_at(assay_forced_run(d->forced), j->prompt)->name);
+}
+
+/* The last value before it in the flow of the same step that was judged right. */
+static assay_status set_last_good(assay_finding *f, const assay_diagnosis *d, int index)
+{
+    const assay_judged *j = assay_forced_at(d->forced, index);
+    char name[ASSAY_POINT_NAME_BYTES];
+    for (int i = index - 1; i >= 0; i--) {
+        const assay_judged *k = assay_forced_at(d->forced, i);
+        if (k->prompt != j->prompt || k->step != j->step)
+            break;
+        if (k->is_home)
+            continue;
+        assay_point_format(name, k->point, k->layer);
+        return set_text(&f->last_good, "%s", name);
+    }
+    return ASSAY_OK;
+}
+
+/* Flat index of [rows, cols] to the axes of the captured value. */
+static assay_status set_first_bad(assay_finding *f, assay_diagnosis *d, int index)
+{
+    const assay_judged *j = assay_forced_at(d->forced, index);
+    const double *got, *expected;
+    if (j->first_bad < 0)
+        return ASSAY_OK;
+    ASSAY_TRY(assay_forced_values(&got, &expected, d->forced, index));
+    int64_t rest = j->first_bad, n = j->n_rows * j->n_cols;
+    bool heads_first = assay_point_at(j->point)->axes[0] == 'H';
+    f->has_first_bad = true;
+    f->n_first_bad = j->seen->n_dims < 4 ? j->seen->n_dims : 4;
+    for (int i = 0; i < f->n_first_bad; i++) {
+        int64_t size = i == j->seen->n_dims - 1 && j->n_groups <= 1 && !heads_first
+                           ? j->n_cols
+                           : j->seen->dims[i];
+        if (i == f->n_first_bad - 1 && heads_first)
+            size = j->n_cols;
+        n /= size > 0 ? size : 1;
+        f->first_bad[i] = n > 0 ? rest / n : 0;
+        rest -= f->first_bad[i] * n;
+    }
+    f->first_bad[heads_first ? 1 : 0] += j->first_row;
+    f->first_bad_got = got[j->first_bad];
+    f->first_bad_expected = expected[j->first_bad];
+    return ASSAY_OK;
+}
+
+static assay_status set_numbers(assay_finding *f, assay_diagnosis *d, int index)
+{
+    const assay_judged *j = assay_forced_at(d->forced, index);
+    f->error_rel = j->rel;
+    f->error_cos = j->is_ids ? NAN : 1 - j->one_minus_cos;
+    f->error_gain = j->is_ids ? NAN : j->gain;
+    f->floor = j->is_ids ? j->gap_noise : j->floor_rel;
+    return set_first_bad(f, d, index);
+}
+
+static const char *plural(int n)
+{
+    return n == 1 ? "" : "s";
+}
+
+static assay_status add_evidence(assay_finding *f, const assay_diagnosis *d, const assay_located *l,
+                                 int n_places, int n_merged)
+{
+    const assay_judged *j = assay_forced_at(d->forced, l->index);
+    char points[ASSAY_POINT_NAME_BYTES];
+    if (l->evidence[0])
+        ASSAY_TRY(assay_strings_add(&f->evidence, "%s", l->evidence));
+    if (l->shape[0])
+        ASSAY_TRY(assay_strings_add(&f->evidence, "%s", l->shape));
+    ASSAY_TRY(assay_strings_add(&f->evidence, "%s on the inputs this op really had: %s",
+                                assay_point_format(points, j->point, j->layer), j->why));
+    if (l->second[0])
+        ASSAY_TRY(assay_strings_add(&f->evidence, "%s", l->second));
+    if (n_places > 1)
+        ASSAY_TRY(assay_strings_add(&f->evidence, "the same at %d place%s (layers, steps, prompts)",
+                                    n_places, plural(n_places)));
+    if (n_merged > 0)
+        ASSAY_TRY(assay_strings_add(&f->evidence,
+                                    "%d more value%s of other steps or prompts differ%s; these "
+                                    "steps were captured at fewer "
+                                    "points, and this op is among those between",
+                                    n_merged, plural(n_merged), n_merged == 1 ? "s" : ""));
+    return ASSAY_OK;
+}
+
+static assay_status set_words(assay_finding *f, const assay_located *l)
+{
+    char layers[64];
+    assay_text_ranges(layers, sizeof layers, &f->layers);
+    const char *where = f->layers.n > 1 ? "layers" : "layer";
+    if (l->fault == ASSAY_FAULT_UNKNOWN) {
+        ASSAY_TRY(set_text(&f->fault_class, "UNKNOWN"));
+        ASSAY_TRY(
+            set_text(&f->sentence,
+                     "%s is wrong on its inputs%s%s%s%s, and no class of the table explains how",
+                     f->point, f->layers.n ? " (" : "", f->layers.n ? where : "",
+                     f->layers.n ? " " : "", f->layers.n ? layers : ""));
+        size_t n = strlen(f->sentence);
+        if (f->layers.n) { /* close the bracket that the layers opened */
+            const char *tail = ", and no class of the table explains how";
+            f->sentence[n - strlen(tail)] = '\0';
+            ASSAY_TRY(set_text(&f->sentence, "%s)%s", f->sentence, tail));
+        }
+        return set_text(&f->advice, "Run the op alone on the captured inputs (assay repro) and "
+                                    "compare element by element; the shape above says where.");
+    }
+    const assay_fault *fault = assay_fault_at(l->fault);
+    ASSAY_TRY(set_text(&f->fault_class, "%s", fault->name));
+    if (f->layers.n)
+        ASSAY_TRY(set_text(&f->sentence, "%s: %s (%s %s)", f->point, l->kind, where, layers));
+    else
+        ASSAY_TRY(set_text(&f->sentence, "%s: %s", f->point, l->kind));
+    return set_text(&f->advice, "%s", fault->advice);
+}
+
+static assay_status make_finding(assay_result *result, assay_diagnosis *d, int first, bool *used,
+                                 const char *reproduce)
+{
+    assay_finding f;
+    char name[ASSAY_POINT_NAME_BYTES];
+    assay_located *l = &d->homes[first];
+    const assay_judged *j = judged_of(d, first);
+    int n_places = 0, n_merged = 0;
+    assay_status s = ASSAY_OK;
+    assay_finding_init(&f);
+    for (int i = first; i < d->n; i++)
+        if (!used[i] && d->homes[i].merged < 0 && same_finding(&d->homes[i], l)) {
+            used[i] = true;
+            n_places++;
+            ASSAY_GO(add_place(&f, d, judged_of(d, i)));
+            for (int k = 0; k < d->n; k++)
+                if (d->homes[k].merged == i) {
+                    n_merged++;
+                    ASSAY_GO(assay_numbers_add(&f.steps, judged_of(d, k)->step));
+                    ASSAY_GO(assay_strings_add_once(
+                        &f.prompts,
+                        assay_run_prompt_at(assay_forced_run(d->forced), judged_of(d, k)->prompt)
+                            ->name));
+                }
+        }
+    ASSAY_GO(set_text(&f.kind, "%s", l->kind));
+    ASSAY_GO(set_text(&f.point, "%s", assay_point_format(name, j->point, j->layer)));
+    ASSAY_GO(set_text(&f.op, "%s", assay_point_at(j->point)->made_by));
+    ASSAY_GO(set_last_good(&f, d, l->index));
+    ASSAY_GO(set_numbers(&f, d, l->index));
+    json_object_update(f.fitted, l->fitted);
+    f.confidence = l->confidence;
+    f.explained = l->explained;
+    ASSAY_GO(set_words(&f, l));
+    ASSAY_GO(add_evidence(&f, d, l, n_places, n_merged));
+    if (reproduce)
+        ASSAY_GO(set_text(&f.reproduce, "%s", reproduce));
+    ASSAY_GO(assay_result_add_finding(result, &f));
+out:
+    assay_finding_clear(&f);
+    return s;
+}
+
+static assay_status make_note(assay_result *result, assay_diagnosis *d, int first, bool *used)
+{
+    assay_located *l = &d->homes[first];
+    assay_numbers layers = {0};
+    char text[64], name[ASSAY_POINT_NAME_BYTES];
+    assay_status s = ASSAY_OK;
+    for (int i = first; i < d->n; i++)
+        if (!used[i] && d->homes[i].merged < 0 && same_finding(&d->homes[i], l)) {
+            used[i] = true;
+            if (judged_of(d, i)->layer >= 0)
+                ASSAY_GO(assay_numbers_add(&layers, judged_of(d, i)->layer));
+        }
+    ASSAY_GO(assay_strings_add(&result->notes, "convention, not a fault: %s at %s, layers %s: %s",
+                               l->kind, assay_point_at(judged_of(d, first)->point)->name,
+                               assay_text_ranges(text, sizeof text, &layers), l->evidence));
+    (void)name;
+out:
+    assay_numbers_clear(&layers);
+    return s;
+}
+
+assay_status assay_diagnosis_findings(assay_result *result, assay_diagnosis *d,
+                                      const char *reproduce)
+{
+    bool *used;
+    ASSAY_TRY(assay_alloc(&used, (size_t)d->n, sizeof *used, "homes"));
+    assay_status s = ASSAY_OK;
+    for (int i = 0; i < d->n && s == ASSAY_OK; i++) {
+        if (used[i] || d->homes[i].merged >= 0)
+            continue;
+        s = d->homes[i].convention ? make_note(result, d, i, used)
+                                   : make_finding(result, d, i, used, reproduce);
+    }
+    free(used);
+    return s;
+}

@@ -1,0 +1,36 @@
+/* Shared by the files of the diagnosis; nothing else includes it. */
+#ifndef ASSAY_REPORTS_DIAGNOSE_PRIVATE_H
+#define ASSAY_REPORTS_DIAGNOSE_PRIVATE_H
+
+#include "reports/diagnose.h"
+#include "reports/home.h"
+
+#define ASSAY_FAULT_UNKNOWN (-1)
+
+typedef struct assay_located { /* a home and what was made of it */
+    int index;                 /* of the judged value */
+    int fault;                 /* ASSAY_FAULT_UNKNOWN: nothing explains it */
+    int merged;                /* position of the home it belongs to; -1: itself */
+    bool convention;
+    char kind[80], family[80], evidence[320], second[160];
+    json_t *fitted; /* owned */
+    double confidence, explained;
+    char shape[600]; /* unknown: which rows, heads, channels */
+} assay_located;
+
+/* Lists that the merge works on, in the order of the flow. */
+typedef struct assay_diagnosis {
+    assay_forced *forced;
+    assay_located *homes;
+    int n;
+} assay_diagnosis;
+
+/* Points out the homes that belong to a more precise one of another step or prompt. */
+void assay_diagnosis_merge(assay_diagnosis *d);
+/* One finding per class, kind and family; conventions become notes. */
+assay_status assay_diagnosis_findings(assay_result *result, assay_diagnosis *d,
+                                      const char *reproduce);
+/* Which rows, heads and channels carry the error, and how got relates to expected. */
+void assay_shape_describe(char *out, size_t room, const assay_home *home);
+
+#endif

@@ -1,0 +1,65 @@
+/*
+ * assay explain: one fault class: what it is, what to do, how it can be planted.
+ */
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "reports/fault.h"
+#include "tools/options.h"
+
+static json_t *to_json(const assay_fault *fault)
+{
+    json_t *kinds = json_array();
+    for (const assay_fault_kind *k = fault->kinds; k->name; k++) {
+        json_t *row = json_pack("{s:s, s:s, s:s}", "kind", k->name, "about", k->about, "home",
+                                k->home ? k->home : "");
+        json_array_append_new(kinds, row);
+    }
+    return json_pack("{s:s, s:s, s:s, s:s, s:o}", "assay", ASSAY_VERSION, "class", fault->name,
+                     "definition", fault->definition, "advice", fault->advice, "kinds", kinds);
+}
+
+static void print(const assay_fault *fault)
+{
+    printf("%s\n\n%s\n\nWhat to do: %s\n", fault->name, fault->definition, fault->advice);
+    if (!fault->kinds[0].name) {
+        printf("\nCannot be planted in this engine yet.\n");
+        return;
+    }
+    printf("\nTo plant it (--plant KIND[:layer=A,head=B,step=S,value=V]):\n");
+    for (const assay_fault_kind *k = fault->kinds; k->name; k++) {
+        printf("  %-24s %s", k->name, k->about);
+        if (!isnan(k->weakest))
+            printf(" (value %g ... %g)", k->weakest, k->strongest);
+        printf(" [%s]\n", k->home ? k->home : "");
+    }
+}
+
+int assay_cmd_explain(int argc, char **argv)
+{
+    assay_options common;
+    assay_cli cli = {.min_args = 1, .max_args = 1};
+    int status;
+    if (!assay_options_parse(&common, &status, &cli, argc, argv))
+        return status;
+    const assay_fault *fault = assay_fault_find(common.args[0]);
+    if (!fault) {
+        char list[1024] = "";
+        size_t n = 0;
+        for (int i = 0; i < assay_fault_count() && n < sizeof list - 32; i++)
+            n += (size_t)snprintf(list + n, sizeof list - n, " %s", assay_fault_at(i)->name);
+        return assay_end_failed(
+            &common, assay_fail(ASSAY_USAGE, "no class '%s'; there are:%s", common.args[0], list));
+    }
+    if (common.json) {
+        json_t *json = to_json(fault);
+        json_dumpf(json, stdout, JSON_INDENT(2));
+        printf("\n");
+        json_decref(json);
+    } else {
+        print(fault);
+    }
+    return 0;
+}
