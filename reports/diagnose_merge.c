@@ -177,109 +177,99 @@ static assay_status set_words(assay_finding *f, const assay_located *l)
     const char *where = f->layers.n > 1 ? "layers" : "layer";
     if (l->fault == ASSAY_FAULT_UNKNOWN) {
         ASSAY_TRY(set_text(&f->fault_class, "UNKNOWN"));
-        ASSAY_TRY(
-            set_text(&f->sentence,
-                     "%s is wrong on its inputs%s%s%s%s, and no class of the table explains how",
-                     f->point, f->layers.n ? " (" : "", f->layers.n ? where : "",
-                     f->layers.n ? " " : "", f->layers.n ? layers : ""));
-        size_t n = strlen(f->sentence);
-        if (f->layers.n) { /* close the bracket that the layers opened */
-            const char *tail = ", and no class of the table explains how";
-            f->sentence[n - strlen(tail)] = '\0';
-            static const char tail[] = "and no class of the table explains how";
-            if (f->layers.n)
-                ASSAY_TRY(set_text(&f->sentence, "%s is wrong on its inputs (%s %s), %s", f->point,
-                                   where, layers, tail));
-            else
-                ASSAY_TRY(set_text(&f->sentence, "%s is wrong on its inputs, %s", f->point, tail));
-            return set_text(&f->advice, "Run the op alone on the captured inputs (assay repro) and "
-                                        "compare element by element; the shape above says where.");
-        }
-        const assay_fault *fault = assay_fault_at(l->fault);
-        ASSAY_TRY(set_text(&f->fault_class, "%s", fault->name));
+        static const char tail[] = "and no class of the table explains how";
         if (f->layers.n)
-            ASSAY_TRY(set_text(&f->sentence, "%s: %s (%s %s)", f->point, l->kind, where, layers));
+            ASSAY_TRY(set_text(&f->sentence, "%s is wrong on its inputs (%s %s), %s", f->point,
+                               where, layers, tail));
         else
-            ASSAY_TRY(set_text(&f->sentence, "%s: %s", f->point, l->kind));
-        return set_text(&f->advice, "%s", fault->advice);
+            ASSAY_TRY(set_text(&f->sentence, "%s is wrong on its inputs, %s", f->point, tail));
+        return set_text(&f->advice, "Run the op alone on the captured inputs (assay repro) and "
+                                    "compare element by element; the shape above says where.");
     }
+    const assay_fault *fault = assay_fault_at(l->fault);
+    ASSAY_TRY(set_text(&f->fault_class, "%s", fault->name));
+    if (f->layers.n)
+        ASSAY_TRY(set_text(&f->sentence, "%s: %s (%s %s)", f->point, l->kind, where, layers));
+    else
+        ASSAY_TRY(set_text(&f->sentence, "%s: %s", f->point, l->kind));
+    return set_text(&f->advice, "%s", fault->advice);
+}
 
-    static assay_status make_finding(assay_result * result, assay_diagnosis * d, int first,
-                                     bool *used, const char *reproduce)
-    {
-        assay_finding f;
-        char name[ASSAY_POINT_NAME_BYTES];
-        assay_located *l = &d->homes[first];
-        const assay_judged *j = judged_of(d, first);
-        int n_places = 0, n_merged = 0;
-        assay_status s = ASSAY_OK;
-        assay_finding_init(&f);
-        for (int i = first; i < d->n; i++)
-            if (!used[i] && d->homes[i].merged < 0 && same_finding(&d->homes[i], l)) {
-                used[i] = true;
-                n_places++;
-                ASSAY_GO(add_place(&f, d, judged_of(d, i)));
-                for (int k = 0; k < d->n; k++)
-                    if (d->homes[k].merged == i) {
-                        n_merged++;
-                        ASSAY_GO(assay_numbers_add(&f.steps, judged_of(d, k)->step));
-                        ASSAY_GO(assay_strings_add_once(
-                            &f.prompts, assay_run_prompt_at(assay_forced_run(d->forced),
-                                                            judged_of(d, k)->prompt)
-                                            ->name));
-                    }
-            }
-        ASSAY_GO(set_text(&f.kind, "%s", l->kind));
-        ASSAY_GO(set_text(&f.point, "%s", assay_point_format(name, j->point, j->layer)));
-        ASSAY_GO(set_text(&f.op, "%s", assay_point_at(j->point)->made_by));
-        ASSAY_GO(set_last_good(&f, d, l->index));
-        ASSAY_GO(set_numbers(&f, d, l->index));
-        json_object_update(f.fitted, l->fitted);
-        f.confidence = l->confidence;
-        f.explained = l->explained;
-        ASSAY_GO(set_words(&f, l));
-        ASSAY_GO(add_evidence(&f, d, l, n_places, n_merged));
-        if (reproduce)
-            ASSAY_GO(set_text(&f.reproduce, "%s", reproduce));
-        ASSAY_GO(assay_result_add_finding(result, &f));
-    out:
-        assay_finding_clear(&f);
-        return s;
-    }
-
-    static assay_status make_note(assay_result * result, assay_diagnosis * d, int first, bool *used)
-    {
-        assay_located *l = &d->homes[first];
-        assay_numbers layers = {0};
-        char text[64];
-        assay_status s = ASSAY_OK;
-        for (int i = first; i < d->n; i++)
-            if (!used[i] && d->homes[i].merged < 0 && same_finding(&d->homes[i], l)) {
-                used[i] = true;
-                if (judged_of(d, i)->layer >= 0)
-                    ASSAY_GO(assay_numbers_add(&layers, judged_of(d, i)->layer));
-            }
-        ASSAY_GO(assay_strings_add(&result->notes,
-                                   "convention, not a fault: %s at %s, layers %s: %s", l->kind,
-                                   assay_point_at(judged_of(d, first)->point)->name,
-                                   assay_text_ranges(text, sizeof text, &layers), l->evidence));
-    out:
-        assay_numbers_clear(&layers);
-        return s;
-    }
-
-    assay_status assay_diagnosis_findings(assay_result * result, assay_diagnosis * d,
-                                          const char *reproduce)
-    {
-        bool *used;
-        ASSAY_TRY(assay_alloc(&used, (size_t)d->n, sizeof *used, "homes"));
-        assay_status s = ASSAY_OK;
-        for (int i = 0; i < d->n && s == ASSAY_OK; i++) {
-            if (used[i] || d->homes[i].merged >= 0)
-                continue;
-            s = d->homes[i].convention ? make_note(result, d, i, used)
-                                       : make_finding(result, d, i, used, reproduce);
+static assay_status make_finding(assay_result *result, assay_diagnosis *d, int first, bool *used,
+                                 const char *reproduce)
+{
+    assay_finding f;
+    char name[ASSAY_POINT_NAME_BYTES];
+    assay_located *l = &d->homes[first];
+    const assay_judged *j = judged_of(d, first);
+    int n_places = 0, n_merged = 0;
+    assay_status s = ASSAY_OK;
+    assay_finding_init(&f);
+    for (int i = first; i < d->n; i++)
+        if (!used[i] && d->homes[i].merged < 0 && same_finding(&d->homes[i], l)) {
+            used[i] = true;
+            n_places++;
+            ASSAY_GO(add_place(&f, d, judged_of(d, i)));
+            for (int k = 0; k < d->n; k++)
+                if (d->homes[k].merged == i) {
+                    n_merged++;
+                    ASSAY_GO(assay_numbers_add(&f.steps, judged_of(d, k)->step));
+                    ASSAY_GO(assay_strings_add_once(
+                        &f.prompts,
+                        assay_run_prompt_at(assay_forced_run(d->forced), judged_of(d, k)->prompt)
+                            ->name));
+                }
         }
-        free(used);
-        return s;
+    ASSAY_GO(set_text(&f.kind, "%s", l->kind));
+    ASSAY_GO(set_text(&f.point, "%s", assay_point_format(name, j->point, j->layer)));
+    ASSAY_GO(set_text(&f.op, "%s", assay_point_at(j->point)->made_by));
+    ASSAY_GO(set_last_good(&f, d, l->index));
+    ASSAY_GO(set_numbers(&f, d, l->index));
+    json_object_update(f.fitted, l->fitted);
+    f.confidence = l->confidence;
+    f.explained = l->explained;
+    ASSAY_GO(set_words(&f, l));
+    ASSAY_GO(add_evidence(&f, d, l, n_places, n_merged));
+    if (reproduce)
+        ASSAY_GO(set_text(&f.reproduce, "%s", reproduce));
+    ASSAY_GO(assay_result_add_finding(result, &f));
+out:
+    assay_finding_clear(&f);
+    return s;
+}
+
+static assay_status make_note(assay_result *result, assay_diagnosis *d, int first, bool *used)
+{
+    assay_located *l = &d->homes[first];
+    assay_numbers layers = {0};
+    char text[64];
+    assay_status s = ASSAY_OK;
+    for (int i = first; i < d->n; i++)
+        if (!used[i] && d->homes[i].merged < 0 && same_finding(&d->homes[i], l)) {
+            used[i] = true;
+            if (judged_of(d, i)->layer >= 0)
+                ASSAY_GO(assay_numbers_add(&layers, judged_of(d, i)->layer));
+        }
+    ASSAY_GO(assay_strings_add(&result->notes, "convention, not a fault: %s at %s, layers %s: %s",
+                               l->kind, assay_point_at(judged_of(d, first)->point)->name,
+                               assay_text_ranges(text, sizeof text, &layers), l->evidence));
+out:
+    assay_numbers_clear(&layers);
+    return s;
+}
+
+assay_status assay_diagnosis_findings(assay_result *result, assay_diagnosis *d,
+                                      const char *reproduce)
+{
+    bool *used;
+    ASSAY_TRY(assay_alloc(&used, (size_t)d->n, sizeof *used, "homes"));
+    assay_status s = ASSAY_OK;
+    for (int i = 0; i < d->n && s == ASSAY_OK; i++) {
+        if (used[i] || d->homes[i].merged >= 0)
+            continue;
+        s = d->homes[i].convention ? make_note(result, d, i, used)
+                                   : make_finding(result, d, i, used, reproduce);
     }
+    free(used);
+    return s;
+}
