@@ -3,14 +3,15 @@
  */
 #include "engine/quant.h"
 
+#include <math.h>
 #include <stddef.h>
 #include <strings.h>
 
 #include "engine/quant/block.h"
 
 static const assay_quant table[] = {
-#define X(id, number, name, elements, bytes, decode, encode)                                       \
-    {name, number, elements, bytes, decode, encode},
+#define X(id, number, name, elements, bytes, scale, at, second, decode, encode)                    \
+    {name, number, elements, bytes, ASSAY_SCALE_##scale, at, second, decode, encode},
 #include "engine/quant.def"
 #undef X
 };
@@ -45,6 +46,38 @@ const assay_quant *assay_quant_by_name(const char *name)
 int64_t assay_quant_bytes(const assay_quant *quant, int64_t n)
 {
     return n / quant->block_elements * quant->block_bytes;
+}
+
+/* All bits of the exponent set: NaN or infinite. */
+static bool f16_is_finite(uint16_t x)
+{
+    return (x & 0x7C00) != 0x7C00;
+}
+
+bool assay_quant_block_is_finite(const assay_quant *quant, const void *block)
+{
+    const uint8_t *p = (const uint8_t *)block + quant->scale_at;
+    const uint8_t *second = (const uint8_t *)block + quant->second_at;
+    double wide;
+    switch (quant->scale) {
+    case ASSAY_SCALE_F16:
+        return f16_is_finite(block_u16(p)) &&
+               (quant->second_at < 0 || f16_is_finite(block_u16(second)));
+    case ASSAY_SCALE_BF16:
+        return (block_u16(p) & 0x7F80) != 0x7F80;
+    case ASSAY_SCALE_F32:
+        return (block_u32(p) & 0x7F800000) != 0x7F800000;
+    case ASSAY_SCALE_F64:
+        memcpy(&wide, p, sizeof wide);
+        return isfinite((float)wide);
+    case ASSAY_SCALE_E8M0:
+        return *p != 0xFF;
+    case ASSAY_SCALE_NIBBLES: /* the top two nibbles hold the exponent */
+        return ((block_u16(p + 4) >> 12 & 0xC) | (block_u16(p + 6) >> 12 & 7) << 4) != 0x7C;
+    case ASSAY_SCALE_NONE:
+        break;
+    }
+    return true;
 }
 
 /* The type, when n is a whole number of its blocks. */

@@ -17,6 +17,7 @@
 #ifndef ASSAY_ENGINE_QUANT_H
 #define ASSAY_ENGINE_QUANT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "engine/base/status.h"
@@ -25,11 +26,24 @@ typedef void assay_dequant_fn(float *out, const void *blocks, int64_t n);
 
 typedef void assay_encode_fn(void *blocks, const float *x, int64_t n);
 
+/* How a block's scale is stored; of a scalar type, the value itself. */
+typedef enum {
+    ASSAY_SCALE_NONE, /* cannot be NaN or infinite */
+    ASSAY_SCALE_F16,
+    ASSAY_SCALE_BF16,
+    ASSAY_SCALE_F32,
+    ASSAY_SCALE_F64,
+    ASSAY_SCALE_E8M0,   /* an exponent; 0xFF is NaN */
+    ASSAY_SCALE_NIBBLES /* an f16 in the top nibbles of four u16 (IQ1_M) */
+} assay_scale;
+
 typedef struct assay_quant {
     const char *name;
     int number; /* in the file */
     int block_elements;
     int block_bytes;
+    assay_scale scale;
+    int scale_at, second_at;  /* bytes in the block; second_at -1: no second one */
     assay_dequant_fn *decode; /* NULL: cannot be decoded here */
     assay_encode_fn *encode;  /* NULL: cannot be encoded here */
 } assay_quant;
@@ -44,6 +58,9 @@ const assay_quant *assay_quant_by_name(const char *name);
  * (cut block). */
 assay_status assay_quant_decode(float *out, int number, const void *blocks, int64_t n);
 assay_status assay_quant_encode(void *blocks, int number, const float *x, int64_t n);
+
+/* True: no scale of the block (no element, of a scalar type) is NaN or infinite. */
+bool assay_quant_block_is_finite(const assay_quant *quant, const void *block);
 
 /* Bytes of n elements, whole blocks. */
 int64_t assay_quant_bytes(const assay_quant *quant, int64_t n);

@@ -97,6 +97,39 @@ START_TEST(quant_refuses_cut_blocks_and_unknown_types)
 }
 END_TEST
 
+/* A scale that is NaN or infinite is seen in every type, and makes values that are not finite. */
+START_TEST(quant_sees_scales_that_are_not_finite)
+{
+    static const uint16_t f16[] = {0x7C00, 0xFC00, 0x7E00, 0x7C01};
+    for (size_t g = 0; g < sizeof golden_blocks / sizeof *golden_blocks; g++) {
+        const assay_quant *quant = assay_quant_find(golden_blocks[g].number);
+        uint8_t *pair = golden_pair(&golden_blocks[g]);
+        ck_assert_msg(assay_quant_block_is_finite(quant, pair), "%s", quant->name);
+        for (int k = 0; k < 8 && quant->scale == ASSAY_SCALE_F16; k++) {
+            int at = k < 4 ? quant->scale_at : quant->second_at;
+            if (at < 0)
+                continue;
+            uint8_t old[2] = {pair[at], pair[at + 1]};
+            float y[256];
+            put_u16(pair + at, f16[k % 4]);
+            ck_assert_msg(!assay_quant_block_is_finite(quant, pair), "%s", quant->name);
+            EXPECT_OK(assay_quant_decode(y, quant->number, pair, quant->block_elements));
+            ck_assert_msg(!isfinite(y[0]), "%s: scale %04x gives %g", quant->name, f16[k % 4],
+                          (double)y[0]);
+            memcpy(pair + at, old, 2);
+        }
+        free(pair);
+    }
+    uint8_t iq1_m[56] = {0}, mxfp4[17] = {0xFF}, q8_k[292] = {0, 0, 0x80, 0x7F};
+    iq1_m[55] = 0x70;
+    ck_assert(assay_quant_block_is_finite(assay_quant_by_name("iq1_m"), iq1_m));
+    iq1_m[53] = 0xC0;
+    ck_assert(!assay_quant_block_is_finite(assay_quant_by_name("iq1_m"), iq1_m));
+    ck_assert(!assay_quant_block_is_finite(assay_quant_by_name("mxfp4"), mxfp4));
+    ck_assert(!assay_quant_block_is_finite(assay_quant_by_name("q8_k"), q8_k));
+}
+END_TEST
+
 START_TEST(quant_numbers_and_names_are_unique)
 {
     for (int i = 0; i < assay_quant_count(); i++) {
@@ -183,8 +216,9 @@ START_TEST(quant_encoders_keep_zero_rows_zero)
 }
 END_TEST
 
-EXPECT_MAIN("quant", quant_encodes_as_the_reference_does, quant_encoders_stay_inside_their_step,
-            quant_encoders_keep_zero_rows_zero, quant_decodes_the_golden_blocks_of_every_type,
+EXPECT_MAIN("quant", quant_sees_scales_that_are_not_finite, quant_encodes_as_the_reference_does,
+            quant_encoders_stay_inside_their_step, quant_encoders_keep_zero_rows_zero,
+            quant_decodes_the_golden_blocks_of_every_type,
             quant_has_a_golden_line_for_every_block_type_of_files,
             quant_agrees_bit_for_bit_with_the_vector_file, quant_decodes_scalars,
             quant_q8_1_ignores_its_sum, quant_mxfp4_reaches_subnormal_scales,
