@@ -56,8 +56,10 @@ typedef struct assay_rope_knobs {
     int width; /* channels that are rotated (the first ones of the rotary part); right: all */
     int frequency_width; /* divisor in the exponent 2i / width; right: width */
     double position_offset_q, position_offset_k;
-    double position_scale; /* 1 */
-    bool use_freqs;        /* llama's rope_freqs.weight, where the file has it */
+    double position_scale;        /* 1 */
+    bool use_freqs;               /* llama's rope_freqs.weight, where the file has it */
+    assay_dtype frequency_format; /* the frequencies themselves are kept in this format (F64: not
+                                     rounded): a model cast to bf16 as a whole has them in bf16 */
 } assay_rope_knobs;
 
 typedef enum {

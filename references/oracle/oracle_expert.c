@@ -26,7 +26,8 @@ assay_status assay_oracle_op_moe_probs(double *out, const oracle_call *c)
 {
     for (int64_t t = 0; t < c->n_tokens; t++)
         assay_oracle_gate(out + t * c->width, c->in[0] + t * c->width, c->width,
-                          c->eval->knobs->gate);
+                          c->eval->knobs->gate,
+                          assay_oracle_at_least_f32(c->eval->knobs->round_out));
     return ASSAY_OK;
 }
 

@@ -78,7 +78,9 @@ static void norm(double *y, const double *x, const double *w, const double *b, i
         squares += (x[i] - mean) * (x[i] - mean);
     if (kind != ASSAY_NORM_SUM)
         squares /= (double)n;
-    normalise(y, x, w, b, n, mean, 1 / sqrt(squares + eps), kind, round);
+    double scale =
+        assay_oracle_round_one(1 / sqrt(squares + eps), assay_oracle_at_least_f32(round));
+    normalise(y, x, w, b, n, mean, scale, kind, round);
 }
 
 void assay_oracle_rms_norm(double *y, const double *x, const double *w, int64_t n, double eps,
@@ -90,7 +92,10 @@ void assay_oracle_rms_norm(double *y, const double *x, const double *w, int64_t 
 void assay_oracle_layer_norm(double *y, const double *x, const double *w, const double *b,
                              int64_t n, double eps, assay_norm_kind kind, assay_dtype round)
 {
-    norm(y, x, w, b, n, eps, kind, kind != ASSAY_NORM_NOT_CENTERED, round);
+    /* one kernel in every engine: nothing in between is rounded to 16 bits */
+    norm(y, x, w, b, n, eps, kind, kind != ASSAY_NORM_NOT_CENTERED,
+         assay_oracle_at_least_f32(round));
+    assay_oracle_round(y, n, round);
 }
 
 double assay_oracle_yarn_corr(const assay_rope_knobs *rope, double beta)
@@ -151,6 +156,7 @@ void assay_oracle_rotate(double *x, const assay_rope_knobs *rope, const double *
     assay_dtype angles = assay_oracle_at_least_f32(round);
     for (int i = 0; i < half; i++) {
         double frequency = assay_oracle_round_one(divisors ? f[i] / divisors[i] : f[i], angles);
+        frequency = assay_oracle_round_one(frequency, rope->frequency_format);
         double angle = assay_oracle_round_one(position * frequency, angles);
         double c = assay_oracle_round_one(cos(angle) * rope->magnitude, round);
         double s = assay_oracle_round_one(sin(angle) * rope->magnitude, round);
@@ -220,12 +226,17 @@ void assay_oracle_top(int32_t *ids, const double *scores, int64_t n, int64_t k)
         free(all);
 }
 
-void assay_oracle_gate(double *p, const double *logits, int64_t n, assay_gate gate)
+void assay_oracle_gate(double *p, const double *logits, int64_t n, assay_gate gate,
+                       assay_dtype round)
 {
     if (gate == ASSAY_GATE_SOFTMAX)
         assay_oracle_softmax(p, logits, n);
-    for (int64_t i = 0; gate != ASSAY_GATE_SOFTMAX && i < n; i++)
-        p[i] = gate == ASSAY_GATE_SIGMOID ? 1 / (1 + exp(-logits[i])) : logits[i];
+    for (int64_t i = 0; gate != ASSAY_GATE_SOFTMAX && i < n; i++) {
+        double power = assay_oracle_round_one(exp(-logits[i]), round);
+        p[i] =
+            gate == ASSAY_GATE_SIGMOID ? 1 / assay_oracle_round_one(1 + power, round) : logits[i];
+    }
+    assay_oracle_round(p, n, round);
 }
 
 void assay_oracle_group_scores(double *group, const double *biased, int64_t n, int n_group,
@@ -272,6 +283,7 @@ void assay_oracle_route_scores(double *scores, const double *p, const double *bi
 void assay_oracle_route_weights(double *weights, const double *p, const double *bias,
                                 const double *ids, int64_t n, int64_t k, const assay_knobs *knobs)
 {
+    assay_dtype round = assay_oracle_at_least_f32(knobs->round_out);
     double sum = 0;
     for (int64_t i = 0; i < k; i++) {
         int64_t id = ids[i] >= 0 && ids[i] < (double)n ? (int64_t)ids[i] : -1;
@@ -285,6 +297,9 @@ void assay_oracle_route_weights(double *weights, const double *p, const double *
         sum += weights[i];
     if (sum < 0x1p-14) /* llama.cpp's guard; transformers adds 1e-20: equal for every real sum */
         sum = 0x1p-14;
-    for (int64_t i = 0; i < k; i++)
-        weights[i] = (knobs->weights_norm ? weights[i] / sum : weights[i]) * knobs->weights_scale;
+    sum = assay_oracle_round_one(sum, round);
+    for (int64_t i = 0; i < k; i++) {
+        double share = knobs->weights_norm ? weights[i] / sum : weights[i];
+        weights[i] = assay_oracle_round_one(share, round) * knobs->weights_scale;
+    }
 }

@@ -67,7 +67,8 @@ void assay_oracle_top(int32_t *ids, const double *scores, int64_t n, int64_t k);
  *   weights   probabilities at the chosen ids, renormalised over max(sum, 2^-14), scaled
  * bias NULL: none. ids of -1 weigh 0.
  */
-void assay_oracle_gate(double *p, const double *logits, int64_t n, assay_gate gate);
+void assay_oracle_gate(double *p, const double *logits, int64_t n, assay_gate gate,
+                       assay_dtype round);
 void assay_oracle_group_scores(double *group, const double *biased, int64_t n, int n_group,
                                assay_groups rule);
 void assay_oracle_route_scores(double *scores, const double *p, const double *bias, int64_t n,

@@ -235,6 +235,7 @@ static assay_status read_rope(assay_oracle *o, reader *r, double *scale)
     double context, attn_factor, log_multiplier = 0;
     *k = (assay_rope_knobs){.position_scale = 1, .magnitude = 1, .width = s->d_rope};
     k->frequency_width = s->d_rope;
+    k->frequency_format = ASSAY_DTYPE_F64;
     ASSAY_TRY(number(&context, r, "context_length", 0));
     ASSAY_TRY(number(&k->base, r, "rope.freq_base", 10000));
     ASSAY_TRY(number(&k->factor, r, "rope.scaling.factor", 0));
