@@ -279,8 +279,9 @@ assay_status assay_run_open_capture(assay_run *run, const assay_run_options *opt
     ASSAY_TRY(assay_h5_list(&prompts, r.id, "/prompts"));
     assay_status s = ASSAY_OK;
     for (int i = 0; i < prompts.n && s == ASSAY_OK; i++)
-        if (!options->prompt || !strcmp(options->prompt, prompts.items[i]))
-            s = read_prompt(&r, prompts.items[i]);
+        s = !options->prompt || !strcmp(options->prompt, prompts.items[i])
+                ? read_prompt(&r, prompts.items[i])
+                : assay_run_pass_over(run, prompts.items[i]);
     assay_h5_names_clear(&prompts);
     return s;
 }

@@ -182,7 +182,7 @@ static assay_status list_prompt(dump *d, const char *name, const char *group,
 {
     assay_run *run = d->run;
     if (d->options->prompt && strcmp(d->options->prompt, name))
-        return ASSAY_OK;
+        return assay_run_pass_over(run, name);
     assay_prompt_data *p;
     ASSAY_TRY(assay_run_add_prompt(&p, run, name));
     d->n_new = 0;

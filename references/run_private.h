@@ -54,7 +54,8 @@ struct assay_run {
     int n_prompts;
     char **unmapped;
     int n_unmapped;
-    void **kept; /* memory that lives as long as the run */
+    const char *others; /* names of prompts that were not asked for; NULL: none */
+    void **kept;        /* memory that lives as long as the run */
     size_t n_kept, kept_room;
 };
 
@@ -73,6 +74,8 @@ assay_status assay_run_ids_attr(const int32_t **out, int64_t *n, assay_run *run,
                                 const char *path, const char *name);
 /* A zeroed prompt at the end of the run (invalidates earlier pointers). */
 assay_status assay_run_add_prompt(assay_prompt_data **out, assay_run *run, const char *name);
+/* Notes the name of a prompt that was not asked for. */
+assay_status assay_run_pass_over(assay_run *run, const char *prompt);
 /* Nothing recorded yet: counts -1, owners -1. */
 assay_seen assay_seen_blank(void);
 /* A new zeroed entry at the end of the step (invalidates earlier pointers). */
