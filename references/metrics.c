@@ -113,6 +113,12 @@ static void judge_rows(assay_metrics *out, const row_sums *rows, int64_t n_rows,
 void assay_metrics_of(assay_metrics *out, const double *got, const double *ref, int64_t n_rows,
                       int64_t n_cols, double bound)
 {
+    assay_metrics_with_rows(out, NULL, got, ref, n_rows, n_cols, bound);
+}
+
+void assay_metrics_with_rows(assay_metrics *out, double *row_errors, const double *got,
+                             const double *ref, int64_t n_rows, int64_t n_cols, double bound)
+{
     ASSAY_BUG_IF(n_rows < 0 || n_cols < 0);
     *out = (assay_metrics){.n = n_rows * n_cols,
                            .n_rows = n_rows,
@@ -151,6 +157,8 @@ void assay_metrics_of(assay_metrics *out, const double *got, const double *ref, 
         out->first_bad = first_bad(got, ref, rows, n_rows, n_cols, bound);
         judge_rows(out, rows, n_rows, work);
     }
+    for (int64_t r = 0; r < n_rows && row_errors; r++)
+        row_errors[r] = rows && work && n_cols ? rel_of(&rows[r]) : NAN;
     free(rows);
     free(work);
 }

@@ -1,0 +1,96 @@
+#include "references/agreement.h"
+
+#include <math.h>
+
+enum { TOP = 5 };
+
+void assay_agreement_init(assay_agreement *agreement)
+{
+    *agreement = (assay_agreement){.worst_position = -1, .prompt = -1, .step = -1};
+}
+
+static bool has_nan(const double *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (isnan(x[i]))
+            return true;
+    return false;
+}
+
+/* Ids of the largest values, largest first; the lower id wins ties. */
+static int top_of(int64_t out[TOP], const double *x, int64_t n)
+{
+    int kept = 0;
+    for (int64_t i = 0; i < n; i++) {
+        int at = kept;
+        while (at > 0 && x[i] > x[out[at - 1]])
+            at--;
+        if (at >= TOP)
+            continue;
+        for (int k = kept < TOP ? kept : TOP - 1; k > at; k--)
+            out[k] = out[k - 1];
+        out[at] = i;
+        kept += kept < TOP;
+    }
+    return kept;
+}
+
+static double log_sum(const double *x, int64_t n, double largest)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += exp(x[i] - largest);
+    return largest + log(sum);
+}
+
+static double divergence(const double *got, const double *ref, int64_t n, double got_max,
+                         double ref_max)
+{
+    double got_sum = log_sum(got, n, got_max), ref_sum = log_sum(ref, n, ref_max), kl = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double p = exp(ref[i] - ref_sum);
+        if (p > 0) /* an id that only the candidate rules out costs infinity */
+            kl += p * (ref[i] - ref_sum - (got[i] - got_sum));
+    }
+    if (isnan(kl))
+        return INFINITY;
+    return kl > 0 ? kl : 0;
+}
+
+static double add_row(assay_agreement *a, const double *got, const double *ref, int64_t n)
+{
+    int64_t top_got[TOP], top_ref[TOP];
+    if (has_nan(got, n) || has_nan(ref, n))
+        return INFINITY;
+    int n_got = top_of(top_got, got, n), n_ref = top_of(top_ref, ref, n), common = 0;
+    for (int i = 0; i < n_got; i++)
+        for (int j = 0; j < n_ref; j++)
+            common += top_got[i] == top_ref[j];
+    a->n_top1_equal += ref[top_got[0]] == ref[top_ref[0]];
+    a->top5_overlap += (double)common / n_ref;
+    return divergence(got, ref, n, got[top_got[0]], ref[top_ref[0]]);
+}
+
+void assay_agreement_add(assay_agreement *agreement, int prompt, int step, int64_t first,
+                         const double *got, const double *ref, int64_t n_rows, int64_t n_vocab)
+{
+    for (int64_t r = 0; r < n_rows && n_vocab > 0; r++) {
+        double kl = add_row(agreement, got + r * n_vocab, ref + r * n_vocab, n_vocab);
+        agreement->n_rows++;
+        agreement->kl_mean += kl;
+        if (agreement->worst_position < 0 || kl > agreement->kl_max) {
+            agreement->kl_max = kl;
+            agreement->worst_position = first + r;
+            agreement->prompt = prompt;
+            agreement->step = step;
+        }
+    }
+}
+
+void assay_agreement_finish(assay_agreement *agreement)
+{
+    if (!agreement->n_rows)
+        return;
+    agreement->kl_mean /= (double)agreement->n_rows;
+    agreement->top5_overlap /= (double)agreement->n_rows;
+}

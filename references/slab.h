@@ -1,0 +1,37 @@
+/*
+ * Values of some tokens of a captured point: [n_tokens, n_sub, n_cols], token axis first, whatever
+ * its place in the canonical layout (probs: [H, T, S] gives [T, H, S]).
+ */
+#ifndef ASSAY_REFERENCES_SLAB_H
+#define ASSAY_REFERENCES_SLAB_H
+
+#include "references/run.h"
+
+typedef struct assay_slab {
+    int64_t n_tokens, n_sub, n_cols;
+    double *x;
+} assay_slab;
+
+/* Absolute positions [*first, *end) of the tokens that a value of a step has: a dump may hold the
+ * last rows only (logits). Fails: ASSAY_CANNOT_JUDGE when it has no token axis or more rows than
+ * the step has tokens. */
+assay_status assay_slab_range(int64_t *first, int64_t *end, const assay_seen *seen,
+                              const assay_run_step *step);
+
+/* Values of positions [first, end), which the value must have. n_keys >= 0: of an axis of keys only
+ * the first n_keys are kept. Memory is the caller's to free (assay_slab_clear). */
+assay_status assay_slab_read(assay_slab *out, const assay_run *run, const assay_seen *seen,
+                             const assay_run_step *step, int64_t first, int64_t end,
+                             int64_t n_keys);
+void assay_slab_clear(assay_slab *slab);
+
+/* Coordinates in the canonical axes of the value at [token, sub, col] of the slab that began at
+ * position `first`. */
+void assay_slab_coordinates(int64_t out[ASSAY_MAX_DIMS], const assay_seen *seen,
+                            const assay_run_step *step, int64_t first, int64_t token, int64_t sub,
+                            int64_t col);
+
+/* Number of keys of the value, -1 when it has no such axis. */
+int64_t assay_slab_keys(const assay_seen *seen);
+
+#endif
