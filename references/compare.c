@@ -66,8 +66,7 @@ static assay_status same_model(assay_comparison *c)
                           "other model: the candidate is '%s', the reference '%s'",
                           mine->architecture, theirs->architecture);
     if (!*mine->model_sha256 || !*theirs->model_sha256)
-        return assay_comparison_add_note(c,
-                                         "same model: unproven, %s does not say which file it was",
+        return assay_comparison_add_note(c, "same model: unproven, %s gives the hash of its file",
                                          *mine->model_sha256     ? "the reference"
                                          : *theirs->model_sha256 ? "the candidate"
                                                                  : "neither side");
@@ -215,10 +214,32 @@ out:
 
 /* --- after the numbers --- */
 
+/* Place in the forward pass. */
+static int64_t order_of(const assay_comparison *c, assay_point point, int layer)
+{
+    int64_t before = layer >= 0 ? layer : point == ASSAY_POINT_EMBED ? -1 : c->n_layers;
+    return before * ASSAY_POINT_COUNT + point;
+}
+
+/* Behind the first failure gains say nothing new. */
+static void drop_inherited_gains(assay_comparison *c)
+{
+    int64_t first = INT64_MAX;
+    for (int i = 0; i < c->n; i++) {
+        int64_t order = order_of(c, c->items[i].point, c->items[i].layer);
+        first = !c->items[i].passed && order < first ? order : first;
+    }
+    for (int i = 0; i < c->n; i++)
+        if (order_of(c, c->items[i].point, c->items[i].layer) >= first)
+            for (int side = 0; side < SIDES; side += TWIN)
+                assay_gain_drop(c->gain[side], c->items[i].point, c->items[i].layer);
+}
+
 /* A pooled gain that is off fails the first layer's item of the point. */
 static assay_status judge_gains(assay_comparison *c)
 {
     assay_dtype dtype = assay_run_about(c->run[CANDIDATE])->dtype;
+    drop_inherited_gains(c);
     for (int i = 0; i < c->n; i++) {
         assay_compared *item = &c->items[i];
         assay_gain_verdict mine, twin;

@@ -247,6 +247,11 @@ static assay_status add_pair(group *g, int index)
         seen[side] = seen_of(g, &pair, side);
     if (!seen[CANDIDATE] || !seen[REFERENCE])
         return ASSAY_OK;
+    if (assay_point_at(g->point)->is_ids) { /* as sets, in choices.c */
+        g->item.candidate = seen[CANDIDATE];
+        g->item.reference = seen[REFERENCE];
+        return ASSAY_OK;
+    }
     ASSAY_TRY(shared_range(&pair, g, seen));
     if (pair.first >= pair.end)
         return ASSAY_OK;
@@ -258,7 +263,7 @@ static assay_status add_pair(group *g, int index)
     assay_status s = read_slabs(slabs, g, &pair, seen);
     if (s == ASSAY_OK && !same_shape(&slabs[CANDIDATE], &slabs[REFERENCE]))
         fail_shape(g, &slabs[CANDIDATE], &slabs[REFERENCE]);
-    else if (s == ASSAY_OK && !assay_point_at(g->point)->is_ids)
+    else if (s == ASSAY_OK)
         s = add_rows(g, &pair, index, slabs);
     if (s == ASSAY_OK && g->point == ASSAY_POINT_LOGITS && slabs[CANDIDATE].n_sub == 1 &&
         same_shape(&slabs[CANDIDATE], &slabs[REFERENCE]))
@@ -407,11 +412,9 @@ static assay_status judge_rows(group *g)
         item->passed = false;
         ASSAY_TRY(look_closer(g, g->mask_pair));
         snprintf(item->why, sizeof item->why,
-                 "%" PRId64 " elements are NaN or infinite on one side only or NaN on both",
-                 item->metrics.n_mask_differ + item->metrics.n_nan -
-                     (item->metrics.n_mask_differ && item->metrics.n_nan
-                          ? item->metrics.n_mask_differ
-                          : 0));
+                 "%" PRId64 " elements are NaN or infinite on one side only, %" PRId64
+                 " are NaN on either side",
+                 item->metrics.n_mask_differ, item->metrics.n_nan);
     } else if (item->judged && !item->passed && mine.worst_pair >= 0) {
         ASSAY_TRY(look_closer(g, mine.worst_pair));
     }
@@ -457,9 +460,9 @@ assay_status assay_compare_point(assay_comparison *c, const assay_match *match,
     bool is_ids = assay_point_at(point)->is_ids;
     if (s == ASSAY_OK && g.item.candidate && !is_ids && g.n)
         s = judge_rows(&g);
-    else if (g.item.why[0] || is_ids)
-        g.item.judged = true; /* ids: flips are notes */
-    if (s == ASSAY_OK && g.item.candidate && !(is_ids && g.item.passed))
+    else if (g.item.why[0])
+        g.item.judged = true;
+    if (s == ASSAY_OK && g.item.candidate && !is_ids)
         s = add_item(c, &g.item);
     for (int side = 0; side < SIDES; side++)
         free(g.error[side]);

@@ -168,6 +168,13 @@ static bool is_wanted(const pool *p, assay_point point, int layer, assay_gain_ki
            (layer == ASSAY_GAIN_ALL_LAYERS || p->layer == layer);
 }
 
+void assay_gain_drop(assay_gain *gain, assay_point point, int layer)
+{
+    for (int i = 0; i < gain->n; i++)
+        if (gain->pools[i].point == point && gain->pools[i].layer == layer)
+            gain->pools[i].n = 0;
+}
+
 /* Size that healthy arithmetic does not reach, in units of gain. */
 static double unit_of(assay_dtype dtype)
 {

@@ -59,6 +59,9 @@ assay_status assay_gain_add(assay_gain *gain, assay_point point, int layer, cons
                             const double *expected, int64_t n_rows, int64_t n_heads,
                             int64_t n_cols);
 
+/* Forgets what was added for a point of one layer. */
+void assay_gain_drop(assay_gain *gain, assay_point point, int layer);
+
 /* One kind at one point, of one layer (-1: global points) or of all layers. n = 0: nothing was
  * added; the numbers are then NaN and nothing deviates. dtype: format of the candidate's values. */
 assay_status assay_gain_judge(assay_gain_verdict *out, const assay_gain *gain, assay_point point,

@@ -3,10 +3,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Models without a latent cache keep an axis of key/value heads where the point's axes have none
+ * (k_rope [T, G, R]): tokens and keys are then still the axes at the same end. */
 static int axis_of(const assay_seen *seen, char letter)
 {
     const char *axes = assay_point_at(seen->point)->axes, *at = strchr(axes, letter);
-    return at && (int)strlen(axes) == seen->n_dims ? (int)(at - axes) : -1;
+    int n = (int)strlen(axes);
+    if (!at || !seen->n_dims)
+        return -1;
+    return letter == 'S' ? seen->n_dims - (n - (int)(at - axes)) : (int)(at - axes);
 }
 
 static assay_status bad_shape(const assay_seen *seen, const char *what)
