@@ -1,5 +1,6 @@
 /* Which tokens of two runs are the same. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -109,22 +110,34 @@ void assay_match_clear(assay_match *match)
     *match = (assay_match){0};
 }
 
-static assay_status note_flips(assay_comparison *c, const assay_match *match)
+/* "1 of 8 in layer 1, 5 of 8 in layer 2" for one kind of choice. */
+static assay_status note_flips_of(assay_comparison *c, const assay_match *match, int kind)
 {
     static const char *const names[] = {"expert choice", "key choice"};
-    for (int layer = 0; layer < c->n_layers; layer++)
-        for (int kind = ASSAY_CHOICE_EXPERTS; kind <= ASSAY_CHOICE_KEYS; kind++) {
-            int64_t n = assay_choices_n_flips(match->choices[CANDIDATE], layer, kind);
-            if (n)
-                ASSAY_TRY(assay_comparison_add_note(
-                    c,
-                    "prompt '%s', layer %d: the %s differs in %" PRId64 " of %" PRId64
-                    " rows (a note here: `assay diagnose` judges the gap of the scores)",
-                    assay_run_prompt_at(c->run[CANDIDATE], match->prompt[CANDIDATE])->name, layer,
-                    names[kind - 1], n,
-                    assay_choices_n_rows(match->choices[CANDIDATE], layer, kind)));
-        }
-    return ASSAY_OK;
+    const assay_choices *choices = match->choices[CANDIDATE];
+    char list[512] = "";
+    size_t n = 0;
+    for (int layer = 0; layer < c->n_layers; layer++) {
+        int64_t flips = assay_choices_n_flips(choices, layer, kind);
+        if (flips && n < sizeof list)
+            n += (size_t)snprintf(list + n, sizeof list - n,
+                                  "%s%" PRId64 " of %" PRId64 " rows in layer %d", n ? ", " : "",
+                                  flips, assay_choices_n_rows(choices, layer, kind), layer);
+    }
+    if (!n)
+        return ASSAY_OK;
+    if (n >= sizeof list)
+        memcpy(list + sizeof list - 4, "...", 4);
+    return assay_comparison_add_note(
+        c, "prompt '%s': the %s differs in %s (`assay diagnose` judges the gap of the scores)",
+        assay_run_prompt_at(c->run[CANDIDATE], match->prompt[CANDIDATE])->name, names[kind - 1],
+        list);
+}
+
+static assay_status note_flips(assay_comparison *c, const assay_match *match)
+{
+    ASSAY_TRY(note_flips_of(c, match, ASSAY_CHOICE_EXPERTS));
+    return note_flips_of(c, match, ASSAY_CHOICE_KEYS);
 }
 
 assay_status assay_match_prompts(assay_match **out, int *n, assay_comparison *c)

@@ -1,6 +1,7 @@
 #include "reports/summary.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -169,5 +170,31 @@ char *assay_summary_fitted(const assay_finding *finding)
         first = false;
     }
     fclose(memory);
+    return out;
+}
+
+static double number_of(const json_t *object, const char *member)
+{
+    const json_t *json = json_object_get(object, member);
+    return json_is_number(json) ? json_number_value(json) : INFINITY;
+}
+
+char *assay_summary_agreement(char *out, size_t room, const assay_result *result)
+{
+    const json_t *a = json_object_get(result->extra, "agreement"),
+                 *worst = json_object_get(a, "worst");
+    const char *prompt = json_string_value(json_object_get(worst, "prompt"));
+    char mean[32], largest[32];
+    out[0] = '\0';
+    if (!json_is_object(a))
+        return out;
+    append(out, room,
+           "logits: same first choice in %.0f of %.0f rows, top-5 overlap %.3f, divergence (KL) "
+           "mean %s, largest %s",
+           number_of(a, "top1_equal"), number_of(a, "rows"), number_of(a, "top5_overlap"),
+           assay_text_number(mean, number_of(a, "kl_mean")),
+           assay_text_number(largest, number_of(a, "kl_max")));
+    if (prompt)
+        append(out, room, " at prompt %s, position %.0f", prompt, number_of(worst, "position"));
     return out;
 }

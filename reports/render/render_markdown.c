@@ -92,6 +92,12 @@ assay_status assay_render_markdown(FILE *out, const assay_result *result,
     }
     for (int i = 0; i < result->n_findings; i++)
         finding(out, i + 1, &result->findings[i]);
+    char agreement[512];
+    if (*assay_summary_agreement(agreement, sizeof agreement, result)) {
+        fputc('\n', out);
+        put(out, agreement);
+        fputc('\n', out);
+    }
     if (result->n_checks)
         fputs("\n| check | verdict | what was seen |\n|---|---|---|\n", out);
     for (int i = 0; i < result->n_checks; i++) {

@@ -214,6 +214,15 @@ static void checks(const page *p, const assay_result *result)
     }
 }
 
+static void agreement(const page *p, const assay_result *result)
+{
+    char text[512];
+    if (!*assay_summary_agreement(text, sizeof text, result))
+        return;
+    fputc('\n', p->out);
+    assay_text_wrap(p->out, text, 0, 0, p->width);
+}
+
 static void notes(const page *p, const assay_result *result)
 {
     if (!result->notes.n)
@@ -235,6 +244,7 @@ assay_status assay_render_text(FILE *out, const assay_result *result,
         for (int i = 0; i < result->n_findings; i++)
             finding(&p, i + 1, &result->findings[i]);
         checks(&p, result);
+        agreement(&p, result);
         notes(&p, result);
     }
     return ferror(out) ? assay_fail(ASSAY_IO, "cannot write the report") : ASSAY_OK;
