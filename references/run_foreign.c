@@ -402,7 +402,7 @@ static assay_status learn_sizes(dump *d)
             ASSAY_TRY(dataset_path(path, d, s, name));
             bool known;
             ASSAY_TRY(each_row(&known, d, s, name, NULL, NULL));
-            if (!known)
+            if (!known || assay_h5_kind(d->file, path) != 'd')
                 continue;
             assay_h5_info info;
             ASSAY_TRY(shape_of(&info, d, path));
