@@ -11,6 +11,7 @@
 #include <string.h>
 
 #define SEED 0x61737361u
+#define MIN_PROMPT 8 /* tokens; no time budget cuts a prompt to less */
 
 #define X(id, name, shows, needs, function) assay_check_fn function;
 #include "suites/check.def"
@@ -37,7 +38,7 @@ const assay_check *assay_check_at(int index)
 assay_check_options assay_check_options_default(void)
 {
     return (assay_check_options){
-        .engine = assay_engine_options_default(), .n_ranks = 1, .time_budget_s = 20};
+        .engine = assay_engine_options_default(), .n_ranks = 1, .time_budget_s = 120};
 }
 
 assay_status assay_check_say(assay_check_row *row, assay_verdict verdict, const char *format, ...)
@@ -175,6 +176,16 @@ assay_status assay_check_oracle(assay_oracle **out, assay_check_context *context
         ASSAY_TRY(assay_oracle_open(&context->oracle, context->file, 0));
     *out = context->oracle;
     return ASSAY_OK;
+}
+
+int64_t assay_check_length(const assay_check_context *context, const assay_check_prompt *prompt)
+{
+    /* The rows run every prompt about a dozen times, most of them in a third of a prefill's time a
+     * token or less. */
+    double n = context->tokens_per_s * context->options->time_budget_s / (4.0 * context->n_prompts);
+    if (context->tokens_per_s <= 0 || n >= (double)prompt->n)
+        return prompt->n;
+    return n < MIN_PROMPT ? (prompt->n < MIN_PROMPT ? prompt->n : MIN_PROMPT) : (int64_t)n;
 }
 
 assay_status assay_check_engine(assay_engine **out, assay_check_context *context,

@@ -63,6 +63,7 @@ typedef struct assay_check_context {
     int32_t *seeded;      /* memory of seeded prompts */
     assay_run *seen;      /* capture of the engine over the prompts, by assay_check_capture */
     char folder[64];      /* scratch folder of the capture; "" none */
+    double tokens_per_s;  /* of a prefill, as row `probe` saw it; 0: not known */
     int n_ops_findings;   /* findings of the forced pass; -1: it has not run */
     assay_result *result; /* findings go here */
 } assay_check_context;
@@ -91,6 +92,8 @@ assay_status assay_check_say(assay_check_row *row, assay_verdict verdict, const 
     __attribute__((format(printf, 3, 4)));
 /* The oracle of the model, opened on first use. */
 assay_status assay_check_oracle(assay_oracle **out, assay_check_context *context);
+/* Tokens of this prompt that fit the time budget: all, or a beginning of at least 8. */
+int64_t assay_check_length(const assay_check_context *context, const assay_check_prompt *prompt);
 /* An engine under test: options of the command line, planted; positions: room in its cache. */
 assay_status assay_check_engine(assay_engine **out, assay_check_context *context,
                                 const assay_engine_options *options, int64_t positions);

@@ -18,13 +18,14 @@ assay_status assay_check_trace(assay_trace **out, assay_check_context *context,
     assay_engine *engine = NULL;
     assay_trace *trace = NULL;
     assay_engine_options e = *options;
+    int64_t n = assay_check_length(context, prompt);
     int32_t next;
     assay_status s;
     ASSAY_GO(assay_trace_new(&trace, true, -1));
     e.tap = assay_trace_tap;
     e.tap_user = trace;
-    ASSAY_GO(assay_check_engine(&engine, context, &e, prompt->n + 1));
-    ASSAY_GO(assay_engine_generate(&next, engine, prompt->tokens, prompt->n, 1, chunk, NULL, NULL));
+    ASSAY_GO(assay_check_engine(&engine, context, &e, n + 1));
+    ASSAY_GO(assay_engine_generate(&next, engine, prompt->tokens, n, 1, chunk, NULL, NULL));
     *out = trace;
     trace = NULL;
 out:

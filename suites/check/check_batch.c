@@ -36,8 +36,9 @@ static void choose(requests *all, const assay_check_context *c)
         if (c->prompts[i].n > longest->n)
             longest = &c->prompts[i];
     for (int i = 0; i < c->n_prompts && all->n < MAX_REQUESTS; i++)
-        all->items[all->n++] = (request){.tokens = c->prompts[i].tokens, .n = c->prompts[i].n};
-    for (int64_t n = longest->n - 1; all->n < MAX_REQUESTS && n > 1; n /= 2)
+        all->items[all->n++] =
+            (request){.tokens = c->prompts[i].tokens, .n = assay_check_length(c, &c->prompts[i])};
+    for (int64_t n = assay_check_length(c, longest) - 1; all->n < MAX_REQUESTS && n > 1; n /= 2)
         all->items[all->n++] = (request){.tokens = longest->tokens, .n = n};
 }
 

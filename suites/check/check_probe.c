@@ -2,6 +2,7 @@
  * The probe may lie: with and without it the logits must be the same bits, and no two points that
  * should differ may hold the same bits (a tap that shows a recycled buffer).
  */
+#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,6 +30,17 @@ out:
     assay_engine_free(engine);
     free(positions);
     return s;
+}
+
+static assay_status tell_cuts(assay_check_row *row, const assay_check_context *c)
+{
+    for (int i = 0; i < c->n_prompts; i++)
+        if (assay_check_length(c, &c->prompts[i]) < c->prompts[i].n)
+            ASSAY_TRY(assay_strings_add(
+                &row->details, "time: rows path, phase and batch use %lld of %lld tokens of '%s'",
+                (long long)assay_check_length(c, &c->prompts[i]), (long long)c->prompts[i].n,
+                c->prompts[i].name));
+    return ASSAY_OK;
 }
 
 /* Kernel output and what the projection reads are one buffer in a healthy run; ids repeat; a
@@ -71,7 +83,10 @@ assay_status assay_check_probe(assay_check_row *row, assay_check_context *contex
     ASSAY_GO(assay_alloc(&off, (size_t)(p->n * n_vocab), sizeof *off, "logits"));
     ASSAY_GO(assay_alloc(&on, (size_t)(p->n * n_vocab), sizeof *on, "logits"));
     ASSAY_GO(assay_trace_new(&trace, false, -1));
+    double began = omp_get_wtime();
     ASSAY_GO(run(off, context, p, NULL));
+    context->tokens_per_s = (double)p->n / (omp_get_wtime() - began);
+    ASSAY_GO(tell_cuts(row, context));
     ASSAY_GO(run(on, context, p, trace));
     ASSAY_GO(find_twins(row, trace, &n_twins));
     if (!assay_trace_n(trace))
@@ -80,8 +95,8 @@ assay_status assay_check_probe(assay_check_row *row, assay_check_context *contex
         s = assay_check_say(row, ASSAY_VERDICT_FAIL,
                             "logits of prompt '%s' change when the probe is on", p->name);
     else if (n_twins)
-        s = assay_check_say(row, ASSAY_VERDICT_FAIL, "%s (%d such pairs)", row->details.items[0],
-                            n_twins);
+        s = assay_check_say(row, ASSAY_VERDICT_FAIL, "%s (%d such pairs)",
+                            row->details.items[row->details.n - 1], n_twins);
     else
         s = assay_check_say(row, ASSAY_VERDICT_PASS,
                             "logits are the same bits with and without it; %d points, no two alike",

@@ -1,0 +1,171 @@
+/*
+ * The list before serving, end to end on the shipped model.
+ */
+#include "data.h"
+#include "expect.h"
+
+#include <stdio.h>
+
+#include "suites/check.h"
+
+static assay_check_options shipped(void)
+{
+    static char model[512], reference[512], twin[512];
+    assay_check_options o = assay_check_options_default();
+    snprintf(model, sizeof model, "%s", data_shipped("glm5-tiny-Q4_K_M.gguf"));
+    snprintf(reference, sizeof reference, "%s", data_shipped("glm5-tiny-Q4_K_M.hf-fp32.h5"));
+    snprintf(twin, sizeof twin, "%s", data_shipped("glm5-tiny-Q4_K_M.hf-bf16.h5"));
+    o.model_path = model;
+    o.reference_path = reference;
+    o.twin_path = twin;
+    o.reproduce = "assay check";
+    return o;
+}
+
+static const assay_check_row *row(const assay_result *result, const char *name)
+{
+    for (int i = 0; i < result->n_checks; i++)
+        if (!strcmp(result->checks[i].name, name))
+            return &result->checks[i];
+    ck_abort_msg("no row '%s'", name);
+    return NULL;
+}
+
+static void expect_row(const assay_result *result, const char *name, assay_verdict verdict)
+{
+    const assay_check_row *r = row(result, name);
+    ck_assert_msg(r->verdict == verdict, "row %s is %s: %s", name, assay_verdict_name(r->verdict),
+                  r->summary);
+    ck_assert_msg(r->summary && *r->summary, "row %s says nothing", name);
+}
+
+static const assay_finding *finding(const assay_result *result, const char *fault_class)
+{
+    for (int i = 0; i < result->n_findings; i++)
+        if (!strcmp(result->findings[i].fault_class, fault_class))
+            return &result->findings[i];
+    ck_abort_msg("no finding of class %s among %d", fault_class, result->n_findings);
+    return NULL;
+}
+
+static void expect_layers(const assay_finding *f, int n, int64_t first)
+{
+    ck_assert_msg(f->layers.n == n && f->layers.items[0] == first, "%s: %d layers from %d",
+                  f->fault_class, f->layers.n, f->layers.n ? (int)f->layers.items[0] : -1);
+}
+
+START_TEST(every_row_of_a_healthy_model_passes)
+{
+    assay_result result;
+    assay_check_options o = shipped();
+    EXPECT_OK(assay_result_init(&result, "check"));
+    EXPECT_OK(assay_check_run(&result, &o));
+    ck_assert_int_eq(result.n_checks, assay_check_count());
+    for (int i = 0; i < result.n_checks; i++)
+        expect_row(&result, result.checks[i].name, ASSAY_VERDICT_PASS);
+    ck_assert_int_eq(result.n_findings, 0);
+    ck_assert_int_eq(assay_result_exit(&result), 0);
+    ck_assert_ptr_nonnull(strstr(row(&result, "smoke")->summary, " 6, 7, 8, 9, 10."));
+    ck_assert(result.n_judged > 0);
+    assay_result_clear(&result);
+}
+END_TEST
+
+START_TEST(both_founding_faults_are_found_in_one_run)
+{
+    assay_result result;
+    assay_plant plants[2];
+    assay_check_options o = shipped();
+    EXPECT_OK(assay_plant_parse(&plants[0], "phantom-output:layer=1"));
+    EXPECT_OK(assay_plant_parse(&plants[1], "file-order:layer=3"));
+    o.plants = plants;
+    o.n_plants = 2;
+    EXPECT_OK(assay_result_init(&result, "check"));
+    EXPECT_OK(assay_check_run(&result, &o));
+    ck_assert_int_eq(assay_result_exit(&result), 1);
+    ck_assert_int_eq(result.n_findings, 2);
+    expect_layers(finding(&result, "BUFFER"), 1, 1);
+    expect_layers(finding(&result, "FUSED-ORDER"), 1, 3);
+    expect_row(&result, "file", ASSAY_VERDICT_PASS);
+    expect_row(&result, "weights", ASSAY_VERDICT_PASS);
+    expect_row(&result, "buffers", ASSAY_VERDICT_FAIL);
+    expect_row(&result, "ops", ASSAY_VERDICT_FAIL);
+    expect_row(&result, "reference", ASSAY_VERDICT_FAIL);
+    expect_row(&result, "smoke", ASSAY_VERDICT_FAIL);
+    assay_result_clear(&result);
+}
+END_TEST
+
+START_TEST(a_fault_that_leaves_the_text_right_is_found)
+{
+    assay_result result;
+    assay_plant plant;
+    assay_check_options o = shipped();
+    EXPECT_OK(assay_plant_parse(&plant, "file-order:layer=2,step=3"));
+    o.plants = &plant;
+    o.n_plants = 1;
+    EXPECT_OK(assay_result_init(&result, "check"));
+    EXPECT_OK(assay_check_run(&result, &o));
+    expect_row(&result, "smoke", ASSAY_VERDICT_PASS);
+    ck_assert_int_eq(assay_result_exit(&result), 1);
+    expect_layers(finding(&result, "FUSED-ORDER"), 1, 2);
+    assay_result_clear(&result);
+}
+END_TEST
+
+START_TEST(rows_that_cannot_apply_say_why)
+{
+    assay_result result;
+    assay_check_options o = shipped();
+    o.reference_path = o.twin_path = NULL;
+    EXPECT_OK(assay_result_init(&result, "check"));
+    EXPECT_OK(assay_check_run(&result, &o));
+    expect_row(&result, "reference", ASSAY_VERDICT_SKIP);
+    expect_row(&result, "smoke", ASSAY_VERDICT_SKIP);
+    expect_row(&result, "path", ASSAY_VERDICT_PASS);
+    expect_row(&result, "ops", ASSAY_VERDICT_PASS);
+    ck_assert_int_eq(assay_result_exit(&result), 0);
+    assay_result_clear(&result);
+}
+END_TEST
+
+START_TEST(a_file_that_cannot_be_read_fails_its_row_and_nothing_else_is_judged)
+{
+    assay_result result;
+    assay_check_options o = shipped();
+    const char *path = data_scratch("cut.gguf");
+    FILE *file = fopen(path, "wb");
+    ck_assert(file && fwrite("GGUF\3\0\0\0", 1, 8, file) == 8 && !fclose(file));
+    o.model_path = path;
+    EXPECT_OK(assay_result_init(&result, "check"));
+    EXPECT_FAILS(ASSAY_BAD_FILE, assay_check_run(&result, &o));
+    EXPECT_SAYS("cut.gguf");
+    expect_row(&result, "file", ASSAY_VERDICT_FAIL);
+    for (int i = 1; i < result.n_checks; i++)
+        expect_row(&result, result.checks[i].name, ASSAY_VERDICT_SKIP);
+    assay_result_clear(&result);
+}
+END_TEST
+
+START_TEST(a_model_without_latent_attention_skips_the_path_row)
+{
+    assay_result result;
+    assay_check_options o = assay_check_options_default();
+    const char *model = data_large("models/llama-tiny-bf16.gguf");
+    if (!model)
+        return;
+    o.model_path = model;
+    EXPECT_OK(assay_result_init(&result, "check"));
+    EXPECT_OK(assay_check_run(&result, &o));
+    expect_row(&result, "path", ASSAY_VERDICT_SKIP);
+    expect_row(&result, "phase", ASSAY_VERDICT_PASS);
+    expect_row(&result, "batch", ASSAY_VERDICT_PASS);
+    expect_row(&result, "ops", ASSAY_VERDICT_PASS);
+    assay_result_clear(&result);
+}
+END_TEST
+
+EXPECT_MAIN("check", every_row_of_a_healthy_model_passes, both_founding_faults_are_found_in_one_run,
+            a_fault_that_leaves_the_text_right_is_found, rows_that_cannot_apply_say_why,
+            a_file_that_cannot_be_read_fails_its_row_and_nothing_else_is_judged,
+            a_model_without_latent_attention_skips_the_path_row)
