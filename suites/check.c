@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "suites/describe_model.h"
+
 #define SEED 0x61737361u
 #define MIN_PROMPT 8 /* tokens; no time budget cuts a prompt to less */
 
@@ -163,6 +165,8 @@ static assay_status choose_prompts(assay_check_context *c)
 
 static assay_status open_all(assay_check_context *c)
 {
+    ASSAY_TRY(assay_gguf_sha256(c->sha256, c->file));
+    ASSAY_TRY(assay_describe_model(c->result, c->file, c->sha256));
     ASSAY_TRY(open_reference(&c->reference, c->options->reference_path, c->options));
     ASSAY_TRY(open_reference(&c->twin, c->options->twin_path, c->options));
     ASSAY_TRY(open_model(c));

@@ -47,7 +47,8 @@ typedef struct assay_check_prompt {
 /* What a check may use; opened once for all rows. */
 typedef struct assay_check_context {
     const assay_check_options *options;
-    assay_gguf *file;   /* never NULL while rows run */
+    assay_gguf *file;   /* NULL: it cannot be read */
+    char sha256[65];    /* of the file set */
     assay_model *model; /* the reference's conventions applied; NULL: see model_error */
     assay_status model_status;
     char model_error[512];

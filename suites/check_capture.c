@@ -105,14 +105,12 @@ out:
 static assay_status write_capture(assay_check_context *c, const char *path)
 {
     assay_capture *capture = NULL;
-    char sha256[65];
     assay_status s;
-    ASSAY_GO(assay_gguf_sha256(sha256, c->file));
     assay_capture_about about = {
         .producer = "assay",
         .producer_version = ASSAY_VERSION,
         .architecture = assay_model_hparams(c->model)->architecture,
-        .model_sha256 = sha256,
+        .model_sha256 = c->sha256,
         .dtype = assay_dtype_name(c->engine.dtype),
         .path = c->engine.path == ASSAY_PATH_LATENT ? "latent" : "expanded",
         .backend = c->engine.backend == ASSAY_BACKEND_CUDA ? "cuda" : "cpu",

@@ -136,7 +136,8 @@ assay_status assay_options_run(assay_run **out, const assay_options *options,
 
 /* An empty result that knows the command and its line. */
 assay_status assay_options_result(assay_result *out, const assay_options *options);
-/* Fills result->model: path, name, architecture, layers, bytes, SHA-256 of the file set. */
+
+/* Fills result->model: path, name, architecture, bytes, SHA-256 of the file set (reads it all). */
 assay_status assay_result_describe_model(assay_result *result, const assay_gguf *file);
 
 /* The command's end: prints the result on stdout (text or JSON), writes --report, clears the

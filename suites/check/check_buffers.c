@@ -22,8 +22,7 @@ static assay_status run(assay_check_row *row, assay_check_context *c, const assa
     int n = assay_engine_n_buffer_faults(engine);
     for (int i = 0; i < n && *n_faults + i < MAX_DETAILS; i++) {
         const assay_buffer_fault *f = assay_engine_buffer_fault_at(engine, i);
-        ASSAY_GO(assay_strings_add(&row->details, "%s, step %lld, %s path: %s", p->name,
-                                   (long long)f->step,
+        ASSAY_GO(assay_strings_add(&row->details, "%s, %s path: %s", p->name,
                                    path == ASSAY_PATH_LATENT ? "latent" : "expanded", f->text));
     }
     *n_faults += n;

@@ -43,13 +43,36 @@ static assay_status tell_cuts(assay_check_row *row, const assay_check_context *c
     return ASSAY_OK;
 }
 
+static bool is_stream(assay_point point)
+{
+    return point == ASSAY_POINT_EMBED || point == ASSAY_POINT_ATTN_RESID ||
+           point == ASSAY_POINT_OUT;
+}
+
+/* What a residual add puts on the stream, where it is constant (zero): then the stream does not
+ * change, and that is no lie of the probe. */
+static bool adds_nothing(const assay_trace *trace, int layer)
+{
+    static const assay_point branches[] = {ASSAY_POINT_PROJ, ASSAY_POINT_FFN_OUT,
+                                           ASSAY_POINT_MOE_OUT};
+    for (size_t i = 0; i < sizeof branches / sizeof *branches; i++) {
+        const assay_trace_item *item = assay_trace_find(trace, branches[i], layer);
+        if (item && item->is_constant)
+            return true;
+    }
+    return false;
+}
+
 /* Kernel output and what the projection reads are one buffer in a healthy run; ids repeat; a
  * constant buffer is no sign of recycling. */
-static bool may_be_equal(const assay_trace_item *a, const assay_trace_item *b)
+static bool may_be_equal(const assay_trace *trace, const assay_trace_item *a,
+                         const assay_trace_item *b)
 {
     if (assay_point_at(a->point)->is_ids || assay_point_at(b->point)->is_ids)
         return true;
     if (a->is_constant || b->is_constant)
+        return true;
+    if (is_stream(a->point) && is_stream(b->point) && adds_nothing(trace, b->layer))
         return true;
     return a->layer == b->layer && a->point == ASSAY_POINT_KERNEL_OUT &&
            b->point == ASSAY_POINT_OUT_ATTN;
@@ -62,7 +85,8 @@ static assay_status find_twins(assay_check_row *row, const assay_trace *trace, i
     for (int i = 0; i < assay_trace_n(trace); i++)
         for (int j = i + 1; j < assay_trace_n(trace); j++) {
             const assay_trace_item *a = assay_trace_at(trace, i), *b = assay_trace_at(trace, j);
-            if (a->checksum != b->checksum || a->n_elements != b->n_elements || may_be_equal(a, b))
+            if (a->checksum != b->checksum || a->n_elements != b->n_elements ||
+                may_be_equal(trace, a, b))
                 continue;
             ++*n_twins;
             ASSAY_TRY(assay_strings_add(&row->details, "%s and %s hold the same bits",
