@@ -247,7 +247,7 @@ assay_status assay_engine_forward(assay_engine *engine, const assay_batch *batch
 {
     assay_engine *e = engine;
     omp_set_num_threads(e->options.n_threads);
-    openblas_set_num_threads(e->options.n_threads);
+    openblas_set_num_threads(batch->n > 16 ? e->options.n_threads : 1); /* few rows: not worth it */
     ASSAY_TRY(begin_step(e, batch));
     ASSAY_TRY(run_step(e, logits));
     ASSAY_TRY(assay_slots_end_step(&e->slots));

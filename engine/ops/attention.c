@@ -7,7 +7,8 @@
 #include "engine/base/number.h"
 #include "engine/ops/linear.h"
 
-#define BLOCK 64 /* rows whose scores are held at once */
+#define BLOCK 64       /* rows whose scores are held at once */
+#define MANY (1 << 18) /* multiplications from which on threads pay */
 
 typedef struct scratch {
     float *q, *s, *o; /* [BLOCK, d_key], [BLOCK, n_keys], [BLOCK, d_value] */
@@ -110,7 +111,7 @@ assay_status assay_op_attention(assay_rows o, assay_rows lse, float *probs, int6
     bool failed = false;
     int64_t n = a->n_rows < BLOCK ? a->n_rows : BLOCK;
     size_t floats = (size_t)n * (size_t)(a->d_key + a->n_keys + a->d_value);
-#pragma omp parallel
+#pragma omp parallel if (a->n_head * a->n_rows * a->n_keys * (a->d_key + a->d_value) > MANY)
     {
         float *memory = malloc(floats * sizeof *memory + 1);
         scratch w = {memory, memory ? memory + n * a->d_key : NULL,

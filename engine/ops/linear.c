@@ -2,6 +2,62 @@
 
 #include <cblas.h>
 #include <limits.h>
+#include <string.h>
+
+#define LANES 16
+#define MANY (1 << 18) /* multiplications from which on threads pay */
+
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define WIDEST __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define WIDEST
+#endif
+
+typedef float lanes __attribute__((vector_size(LANES * sizeof(float))));
+
+static inline float sum_of(const lanes *v)
+{
+    float s[LANES];
+    memcpy(s, v, sizeof s);
+    for (int n = LANES / 2; n > 0; n /= 2)
+        for (int i = 0; i < n; i++)
+            s[i] += s[i + n];
+    return s[0];
+}
+
+/* out[j] = dot(x, w row j): rows w_stride apart, n_out of them. No contraction, so all versions
+ * give the same bits. */
+WIDEST static void dots(float *out, const float *x, const float *w, int64_t w_stride, int64_t n_out,
+                        int64_t k, bool add)
+{
+    for (int64_t j = 0; j < n_out; j++) {
+        const float *row = w + j * w_stride;
+        lanes sum = {0}, a, b;
+        int64_t i = 0;
+        float tail = 0;
+        for (; i + LANES <= k; i += LANES) {
+            memcpy(&a, x + i, sizeof a);
+            memcpy(&b, row + i, sizeof b);
+            sum += a * b;
+        }
+        for (; i < k; i++)
+            tail += x[i] * row[i];
+        float dot = sum_of(&sum) + tail;
+        out[j] = add ? out[j] + dot : dot;
+    }
+}
+
+static void narrow(assay_rows y, assay_rows x, const float *w, int64_t w_stride, bool add)
+{
+    enum { BLOCK = 32 }; /* weight rows that stay in the cache while all rows of x pass */
+#pragma omp parallel for schedule(static) if (y.n * y.width * x.width > MANY)
+    for (int64_t first = 0; first < y.width; first += BLOCK) {
+        int64_t n = y.width - first < BLOCK ? y.width - first : BLOCK;
+        for (int64_t t = 0; t < y.n; t++)
+            dots(y.at + t * y.stride + first, x.at + t * x.stride, w + first * w_stride, w_stride,
+                 n, x.width, add);
+    }
+}
 
 static void product(assay_rows y, assay_rows x, const float *w, int64_t w_stride, bool add,
                     CBLAS_TRANSPOSE side)
@@ -17,7 +73,11 @@ static void product(assay_rows y, assay_rows x, const float *w, int64_t w_stride
 
 void assay_op_linear(assay_rows y, assay_rows x, const float *w, int64_t w_stride, bool add)
 {
-    product(y, x, w, w_stride, add, CblasTrans);
+    ASSAY_BUG_IF(y.n != x.n);
+    if (y.n <= ASSAY_NARROW)
+        narrow(y, x, w, w_stride, add);
+    else
+        product(y, x, w, w_stride, add, CblasTrans);
 }
 
 void assay_op_linear_t(assay_rows y, assay_rows x, const float *w, int64_t w_stride, bool add)
