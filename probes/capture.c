@@ -29,6 +29,7 @@ static assay_status put_about_file(assay_capture *c, const assay_capture_about *
                  {"producer_version", about->producer_version},
                  {"created", created},
                  {"architecture", about->architecture},
+                 {"model_class", about->model_class},
                  {"model_sha256", about->model_sha256},
                  {"dtype", about->dtype},
                  {"path", about->path},
@@ -210,9 +211,9 @@ assay_status assay_capture_value(assay_capture *c, const char *point_name, const
                                  const assay_buffer *values, assay_dtype origin, double floor)
 {
     assay_point point;
-    int layer;
+    int layer, hand_over, rank;
     bool partial;
-    ASSAY_TRY(assay_point_parse(&point, &layer, &partial, point_name));
+    ASSAY_TRY(assay_capture_name_parse(&point, &layer, &partial, &hand_over, &rank, point_name));
     if (c->step < 0)
         return assay_fail(ASSAY_USAGE, "'%s': a value comes after its step", point_name);
     if (!assay_selector_has(c->selector, point, layer, c->step))

@@ -5,22 +5,41 @@
  *   /                      attributes
  *       assay_capture      i32 = 1
  *       complete           i32: 0 while it is written, 1 once everything is in the file and synced
- *       producer, producer_version, created (ISO 8601 UTC), architecture, model_sha256, dtype
- * ("f32", "bf16"), path ("latent" | "expanded"), backend ("cpu" | "cuda"), mode ("eager" | "graph")
- * strings ranks, rank        i32 profile            string, optional: row of references/profile.def
- *   /prompts/<name>        attribute text (optional), greedy (i32 [n], optional)
+ *       producer, producer_version, created (ISO 8601 UTC), architecture, model_class,
+ *       model_sha256, dtype ("f32", "bf16"), path ("latent" | "expanded"), backend ("cpu" |
+ *       "cuda"), mode ("eager" | "graph")                strings; absent: not known
+ *       ranks, rank        i32
+ *       profile            string, optional: row of references/profile.def
+ *   /prompts/<name>        attributes text (optional), greedy (i32 [n], optional)
  *   /prompts/<name>/tokens i32 [n]            the prompt
- *   /prompts/<name>/steps/0000                phase ("prefill" | "decode"), first_position i64,
- * n_tokens i64 /prompts/<name>/steps/0000/tokens         i32 [n_tokens]
- *   /prompts/<name>/steps/0000/sequences      i32 [n_tokens], optional: request of each row
- *   /prompts/<name>/steps/0000/<point>        values (f32, f16 as u16, ..., i32 for ids);
- * attributes axes           letters of point.def origin         number format of the buffer counts
- * i64 [5]: nan, +inf, -inf, zero, poison buffer         u64 [6]: written address, generation,
- * owner; read address, generation, owner shard          i32 [3]: axis (-1 whole), index, count
- * partial: i32 /prompts/<name>/stats  /sketch            the cheap tiers: one row per point and
- * step (probes/recorder.h) /dropped               strings: what a byte budget left out, and why A
- * reference adds attributes reference (i32 1), computed_by, precision, file_sha256 of the model,
- * and per dataset sha256 and floor (f64: noise floor of the point, relative L2).
+ *   /prompts/<name>/steps/0000                attributes phase ("prefill" | "decode"),
+ *                                             first_position i64, n_tokens i64
+ *   /prompts/<name>/steps/0000/tokens         i32 [n_tokens]
+ *   /prompts/<name>/steps/0000/sequences, /positions    i32 [n_tokens], where the rows belong to
+ *                                             several requests
+ *   /prompts/<name>/steps/0000/<point>        values: f32, f64, i32, i64, i8; f16 and bf16 as u16
+ *                                             words, f8e4m3 as u8 words; attributes
+ *       axes               letters of point.def
+ *       origin             number format of the buffer
+ *       counts             i64 [5]: nan, +inf, -inf, zero, poison
+ *       buffer             u64 [6], from a tap: written address, generation, owner; read address,
+ *                          generation, owner
+ *       shard              i32 [3], of one rank: axis (-1: whole), index, count
+ *       partial            i32 = 1: before the reduction over ranks
+ *       rows               i32 [n], tier `rows`: which rows were kept
+ *   <point> is a name of point.def ("blk.3.attn.q"), then ".partial" for one rank's value before
+ *   the reduction, ".early1" for the same thing one hand-over earlier, ".rank2" for what rank 2
+ *   alone saw (in a capture that holds several ranks), in this order.
+ *   /prompts/<name>/stats, /sketch            the cheap tiers: one row per point and step
+ *       stats/point        fixed-length strings [n]      stats/step   i32 [n]
+ *       stats/values       f64 [n, 10]: n nan +inf -inf zero poison min max mean l2
+ *       stats/checksum     u64 [n]
+ *       sketch/row         i32 [m, 2]: row of stats, group of 32 rows
+ *       sketch/values      f32 [m, 256]                  (probes/recorder.h)
+ *   /dropped               strings: what a byte budget left out, and why
+ *
+ * A reference adds attributes reference (i32 1), computed_by, precision, and per dataset sha256 and
+ * floor (f64: noise floor of the point, relative L2).
  *
  * The file is written under a temporary name beside the target, synced, and renamed when complete;
  * a capture that was cut off has complete = 0 and keeps its temporary name. Appending to a file of
@@ -39,7 +58,15 @@ typedef struct assay_capture_about {
     const char *producer, *producer_version, *architecture, *model_sha256, *dtype, *path, *backend,
         *mode, *profile;
     int n_ranks, rank;
+    const char *model_class;
 } assay_capture_about;
+
+/* Name of a dataset and back: point, then what tells this value from the point's own. Fails:
+ * ASSAY_MISSING. rank -1: whole. */
+void assay_capture_name(char *out, size_t room, const char *point, bool partial, int hand_over,
+                        int rank);
+assay_status assay_capture_name_parse(assay_point *point, int *layer, bool *partial, int *hand_over,
+                                      int *rank, const char *name);
 
 typedef struct assay_capture_options {
     const char *selector; /* "layer=0-3 point=attn.*"; NULL: everything (probes/selector.h) */

@@ -141,7 +141,7 @@ static int64_t key_of(const assay_seen *s, bool with_part)
 {
     int64_t layer = s->layer >= 0 ? s->layer + 1 : s->point == ASSAY_POINT_EMBED ? 0 : 1 << 20;
     int64_t key = layer * ASSAY_POINT_COUNT + (int64_t)s->point;
-    return with_part ? (key * 4096 + s->rank + 1) * 64 + s->hand_over : key;
+    return with_part ? ((key * 8192 + s->rank + 1) * 2 + s->partial) * 64 + s->hand_over : key;
 }
 
 static int by_place(const void *a, const void *b)
@@ -159,6 +159,7 @@ assay_status assay_step_close(assay_run *run, assay_step_data *step)
     for (int i = 0; i < step->n_entries; i++) {
         const assay_seen *s = &e[i].seen;
         bool has_next = i + 1 < step->n_entries && e[i + 1].seen.rank == s->rank &&
+                        e[i + 1].seen.partial == s->partial &&
                         key_of(&e[i + 1].seen, false) == key_of(s, false);
         bool fits = has_next && e[i + 1].seen.n_dims == s->n_dims &&
                     !memcmp(e[i + 1].seen.dims, s->dims, sizeof s->dims);
@@ -170,6 +171,7 @@ assay_status assay_step_close(assay_run *run, assay_step_data *step)
     for (int i = 0, rank = 0; i < n; i++) {
         const assay_seen *before = i ? &e[i - 1].seen : NULL;
         bool same = before && before->rank == e[i].seen.rank &&
+                    before->partial == e[i].seen.partial &&
                     key_of(before, false) == key_of(&e[i].seen, false);
         rank = same ? rank + 1 : 0;
         e[i].seen.hand_over = rank;
@@ -242,6 +244,21 @@ static assay_status check_prompt(const assay_run *run, const char *prompt)
     return assay_fail(ASSAY_BAD_FILE, "'%s' holds no prompts", run->info.path);
 }
 
+/* Other steps keep their tokens (a cache is rebuilt from them), but show no values. */
+static assay_status keep_step(assay_run *run, int step)
+{
+    bool any = false;
+    for (int p = 0; step >= 0 && p < run->n_prompts; p++)
+        for (int s = 0; s < run->prompts[p].n_steps; s++) {
+            any = any || s == step;
+            if (s != step)
+                run->prompts[p].steps[s].n_entries = 0;
+        }
+    if (step >= 0 && !any)
+        return assay_fail(ASSAY_MISSING, "'%s' has no step %d", run->info.path, step);
+    return ASSAY_OK;
+}
+
 assay_status assay_run_pass_over(assay_run *run, const char *prompt)
 {
     const char *before = run->others ? run->others : "";
@@ -275,6 +292,7 @@ assay_status assay_run_open(assay_run **out, const char *const *paths, int n_pat
     }
     ASSAY_GO(found ? assay_run_open_capture(run, &o) : assay_run_open_foreign(run, &o));
     ASSAY_GO(check_prompt(run, o.prompt));
+    ASSAY_GO(keep_step(run, o.step));
 out:
     if (s != ASSAY_OK) {
         s = assay_within(s, "%s", paths[0]);

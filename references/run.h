@@ -94,10 +94,10 @@ typedef struct assay_run_sizes {
 } assay_run_sizes;
 
 typedef struct assay_run_options {
-    const char *prompt;           /* only this one; NULL: all */
-    const char *profile;          /* by name; NULL: by producer */
-    int step;                     /* only this one; -1: all */
-    const char *names;            /* a user's YAML name map; NULL: none */
+    const char *prompt;  /* only this one; NULL: all */
+    const char *profile; /* by name; NULL: by producer */
+    int step;            /* only this one shows values (others keep their tokens); -1: all */
+    const char *names;   /* a user's YAML name map; NULL: none */
     const assay_run_sizes *sizes; /* of the model, where one is at hand; NULL: learnt from shapes */
 } assay_run_options;
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "probes/capture.h"
 #include "references/run_private.h"
 
 #define STATS_COLUMNS 10
@@ -110,10 +111,10 @@ static assay_status read_value(reader *r, assay_step_data *step, const char *gro
 {
     const char *path;
     assay_point point;
-    int layer;
+    int layer, hand_over, rank;
     bool partial;
     ASSAY_TRY(assay_run_text(&path, r->run, "%s/%s", group, name));
-    if (assay_point_parse(&point, &layer, &partial, name) != ASSAY_OK)
+    if (assay_capture_name_parse(&point, &layer, &partial, &hand_over, &rank, name) != ASSAY_OK)
         return assay_run_add_unmapped(r->run, "%s: %s", path, assay_error_text());
     assay_entry *e;
     ASSAY_TRY(assay_step_add(&e, step));
@@ -121,6 +122,8 @@ static assay_status read_value(reader *r, assay_step_data *step, const char *gro
     e->seen.point = point;
     e->seen.layer = layer;
     e->seen.partial = partial;
+    e->seen.hand_over = hand_over;
+    e->seen.rank = rank;
     ASSAY_TRY(read_source(e, r, path));
     ASSAY_TRY(read_counts(&e->seen, r, path));
     /* A tier that kept some rows only: statistics, as far as judging goes. */
@@ -200,16 +203,19 @@ static assay_status add_stats(reader *r, assay_prompt_data *p, const char *promp
     assay_status s = load_stats(&t, r, prompt);
     for (int64_t i = 0; i < t.n && s == ASSAY_OK; i++) {
         assay_point point;
-        int layer;
+        int layer, hand_over, rank;
         bool partial, has = false;
         const double *row = t.values + i * STATS_COLUMNS;
         if (t.steps[i] < 0 || t.steps[i] >= p->n_steps ||
-            assay_point_parse(&point, &layer, &partial, t.points[i]) != ASSAY_OK)
+            assay_capture_name_parse(&point, &layer, &partial, &hand_over, &rank, t.points[i]) !=
+                ASSAY_OK)
             continue;
         assay_step_data *step = &p->steps[t.steps[i]];
         for (int k = 0; k < step->n_entries && !has; k++)
             has = step->entries[k].seen.point == point && step->entries[k].seen.layer == layer &&
-                  step->entries[k].seen.partial == partial;
+                  step->entries[k].seen.partial == partial &&
+                  step->entries[k].seen.hand_over == hand_over &&
+                  step->entries[k].seen.rank == rank;
         assay_entry *e;
         if (has || (s = assay_step_add(&e, step)) != ASSAY_OK)
             continue;
@@ -217,6 +223,8 @@ static assay_status add_stats(reader *r, assay_prompt_data *p, const char *promp
         e->seen.point = point;
         e->seen.layer = layer;
         e->seen.partial = partial;
+        e->seen.hand_over = hand_over;
+        e->seen.rank = rank;
         e->seen.n_dims = 1;
         e->seen.dims[0] = (int64_t)row[0];
         e->seen.n_nan = (int64_t)row[1];

@@ -1,0 +1,267 @@
+/*
+ * assay show: the numbers at one point of a capture, beside a reference if one is given.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/options.h"
+#include "tools/progress.h"
+
+enum { KEY_ROWS = 0x400, KEY_HEADS, KEY_COLUMNS, KEY_REFERENCE };
+
+static const struct argp_option options[] = {
+    {"rows", KEY_ROWS, "A-B", 0, "Only these rows of the first axis (tokens; heads of attn.probs)",
+     0},
+    {"heads", KEY_HEADS, "A-B", 0, "Only these entries of the second axis", 0},
+    {"columns", KEY_COLUMNS, "A-B", 0, "Only these entries of the last axis (default 0-7)", 0},
+    {"reference", KEY_REFERENCE, "REF", 0, "Shows this capture's numbers underneath", 0},
+    {0}};
+
+typedef struct span {
+    int first, last; /* last -1: to the end */
+} span;
+
+typedef struct own {
+    span rows, heads, columns;
+    const char *reference;
+} own;
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    own *o = state->input;
+    switch (key) {
+    case KEY_ROWS:
+        assay_option_range(state, "rows", arg, &o->rows.first, &o->rows.last);
+        return 0;
+    case KEY_HEADS:
+        assay_option_range(state, "heads", arg, &o->heads.first, &o->heads.last);
+        return 0;
+    case KEY_COLUMNS:
+        assay_option_range(state, "columns", arg, &o->columns.first, &o->columns.last);
+        return 0;
+    case KEY_REFERENCE:
+        o->reference = arg;
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+/* One value, read whole. A value of two axes has one "head". */
+typedef struct value {
+    const assay_seen *seen;
+    double *x;
+    int64_t n_rows, n_heads, n_columns;
+} value;
+
+static int64_t count_of(const assay_seen *seen)
+{
+    int64_t n = 1;
+    for (int d = 0; d < seen->n_dims; d++)
+        n *= seen->dims[d];
+    return n;
+}
+
+static assay_status load(value *out, const assay_run *run, const assay_seen *seen)
+{
+    *out = (value){.seen = seen, .n_rows = 1, .n_heads = 1, .n_columns = 1};
+    int n = seen->n_dims;
+    if (n > 0)
+        out->n_columns = seen->dims[n - 1];
+    if (n > 1)
+        out->n_rows = seen->dims[0];
+    for (int d = 1; d < n - 1; d++)
+        out->n_heads *= seen->dims[d];
+    if (!seen->has_values)
+        return ASSAY_OK;
+    ASSAY_TRY(assay_alloc(&out->x, (size_t)count_of(seen), sizeof *out->x, seen->source));
+    return assay_run_read(out->x, run, seen);
+}
+
+static int64_t end_of(span s, int64_t n)
+{
+    return s.last < 0 || s.last >= n ? n : s.last + 1;
+}
+
+static void print_row(const char *mark, const value *v, const own *o, int64_t r, int64_t h)
+{
+    const double *x = v->x + (r * v->n_heads + h) * v->n_columns;
+    int64_t last = end_of(o->columns, v->n_columns);
+    if (v->n_heads > 1)
+        printf("%s%5lld,%-4lld", mark, (long long)r, (long long)h);
+    else
+        printf("%s%5lld     ", mark, (long long)r);
+    for (int64_t c = o->columns.first; c < last; c++)
+        printf(" %12.6g", x[c]);
+    printf("%s\n", last < v->n_columns ? " ..." : "");
+}
+
+static double row_distance(const value *v, const value *ref, int64_t row)
+{
+    double d = 0, s = 0;
+    for (int64_t c = row * v->n_columns; c < (row + 1) * v->n_columns; c++) {
+        d += (v->x[c] - ref->x[c]) * (v->x[c] - ref->x[c]);
+        s += ref->x[c] * ref->x[c];
+    }
+    return s > 0 ? sqrt(d / s) : d > 0 ? INFINITY : 0;
+}
+
+static void print_head(const char *title, const value *v, const char *prompt, int step)
+{
+    const assay_seen *seen = v->seen;
+    char name[ASSAY_POINT_NAME_BYTES];
+    printf("%s%s, prompt %s, step %d: [", title, assay_point_format(name, seen->point, seen->layer),
+           prompt, step);
+    for (int d = 0; d < seen->n_dims; d++)
+        printf("%s%lld", d ? ", " : "", (long long)seen->dims[d]);
+    printf("] %s, from %s", assay_dtype_name(seen->origin), seen->source);
+    if (seen->hand_over)
+        printf(", hand-over %d", seen->hand_over);
+    if (seen->rank >= 0)
+        printf(", rank %d", seen->rank);
+    if (seen->n_nan > 0 || seen->n_pos_inf > 0 || seen->n_neg_inf > 0 || seen->n_poison > 0)
+        printf(", %lld NaN (%lld poison), %lld +Inf, %lld -Inf", (long long)seen->n_nan,
+               (long long)seen->n_poison, (long long)seen->n_pos_inf, (long long)seen->n_neg_inf);
+    printf("%s\n", seen->has_values ? "" : " (only statistics were kept)");
+}
+
+static bool same_shape(const value *a, const value *b)
+{
+    return a->seen->n_dims == b->seen->n_dims &&
+           !memcmp(a->seen->dims, b->seen->dims, sizeof a->seen->dims) && a->x && b->x;
+}
+
+static void print_value(const value *v, const value *ref, const own *o)
+{
+    if (!v->x)
+        return;
+    for (int64_t r = o->rows.first; r < end_of(o->rows, v->n_rows); r++)
+        for (int64_t h = o->heads.first; h < end_of(o->heads, v->n_heads); h++) {
+            print_row("", v, o, r, h);
+            if (!ref)
+                continue;
+            print_row("  =", ref, o, r, h);
+            printf("        relative L2 of the row: %.3g\n",
+                   row_distance(v, ref, r * v->n_heads + h));
+        }
+}
+
+static json_t *number(double x)
+{
+    return isfinite(x) ? json_real(x) : json_string(isnan(x) ? "nan" : x > 0 ? "inf" : "-inf");
+}
+
+static json_t *value_json(const value *v, const own *o, const char *prompt, int step)
+{
+    char name[ASSAY_POINT_NAME_BYTES];
+    json_t *json =
+        json_pack("{s:s, s:s, s:i, s:s, s:s, s:i, s:i}", "point",
+                  assay_point_format(name, v->seen->point, v->seen->layer), "prompt", prompt,
+                  "step", step, "origin", assay_dtype_name(v->seen->origin), "source",
+                  v->seen->source, "hand_over", v->seen->hand_over, "rank", v->seen->rank);
+    json_t *dims = json_array(), *rows = json_array();
+    for (int d = 0; d < v->seen->n_dims; d++)
+        json_array_append_new(dims, json_integer(v->seen->dims[d]));
+    for (int64_t r = o->rows.first; v->x && r < end_of(o->rows, v->n_rows); r++)
+        for (int64_t h = o->heads.first; h < end_of(o->heads, v->n_heads); h++) {
+            json_t *row = json_array();
+            const double *x = v->x + (r * v->n_heads + h) * v->n_columns;
+            for (int64_t c = o->columns.first; c < end_of(o->columns, v->n_columns); c++)
+                json_array_append_new(row, number(x[c]));
+            json_array_append_new(rows, row);
+        }
+    json_object_set_new(json, "dims", dims);
+    json_object_set_new(json, "rows", rows);
+    return json;
+}
+
+typedef struct job {
+    const own *own;
+    const assay_options *common;
+    assay_run *run, *reference;
+    assay_point point;
+    int layer, n_shown;
+    json_t *list; /* NULL: text */
+} job;
+
+static assay_status show_seen(job *j, int prompt, int step, const assay_seen *seen)
+{
+    value v = {0}, ref = {0};
+    const char *name = assay_run_prompt_at(j->run, prompt)->name;
+    const assay_seen *other = NULL;
+    for (int p = 0; j->reference && p < assay_run_n_prompts(j->reference); p++)
+        if (!strcmp(assay_run_prompt_at(j->reference, p)->name, name) &&
+            step < assay_run_prompt_at(j->reference, p)->n_steps)
+            other = assay_run_find(j->reference, p, step, j->point, j->layer);
+    assay_status s = load(&v, j->run, seen);
+    if (s == ASSAY_OK && other)
+        s = load(&ref, j->reference, other);
+    if (s == ASSAY_OK && j->list) {
+        json_array_append_new(j->list, value_json(&v, j->own, name, step));
+        if (other)
+            json_array_append_new(j->list, value_json(&ref, j->own, name, step));
+    } else if (s == ASSAY_OK) {
+        print_head("", &v, name, step);
+        if (other)
+            print_head("  = ", &ref, name, step);
+        print_value(&v, other && same_shape(&v, &ref) ? &ref : NULL, j->own);
+    }
+    j->n_shown += s == ASSAY_OK;
+    free(v.x);
+    free(ref.x);
+    return s;
+}
+
+static assay_status show(job *j)
+{
+    ASSAY_TRY(assay_point_parse(&j->point, &j->layer, NULL, j->common->args[1]));
+    ASSAY_TRY(assay_options_run(&j->run, j->common, &j->common->args[0], 1));
+    if (j->own->reference)
+        ASSAY_TRY(assay_options_run(&j->reference, j->common, &j->own->reference, 1));
+    for (int p = 0; p < assay_run_n_prompts(j->run); p++)
+        for (int s = 0; s < assay_run_prompt_at(j->run, p)->n_steps; s++)
+            for (int i = 0; i < assay_run_n_seen(j->run, p, s); i++) {
+                const assay_seen *seen = assay_run_seen_at(j->run, p, s, i);
+                if (seen->point == j->point && seen->layer == j->layer)
+                    ASSAY_TRY(show_seen(j, p, s, seen));
+            }
+    if (j->n_shown == 0)
+        return assay_fail(ASSAY_MISSING, "'%s' holds no value at '%s'", j->common->args[0],
+                          j->common->args[1]);
+    return ASSAY_OK;
+}
+
+int assay_cmd_show(int argc, char **argv)
+{
+    own o = {.rows = {0, -1}, .heads = {0, -1}, .columns = {0, 7}};
+    assay_options common;
+    assay_cli cli = {.groups = ASSAY_OPTIONS_CAPTURE,
+                     .options = options,
+                     .option = parse,
+                     .user = &o,
+                     .min_args = 2,
+                     .max_args = 2,
+                     .about = "CAPTURE may be FILE:PROMPT and a dump of another engine; POINT is a "
+                              "name of `assay list points` with its layer (blk.3.attn.q)."};
+    int status;
+    if (!assay_options_parse(&common, &status, &cli, argc, argv))
+        return status;
+    job j = {.own = &o, .common = &common, .list = common.json ? json_array() : NULL};
+    assay_status s = show(&j);
+    assay_progress_end();
+    assay_run_close(j.run);
+    assay_run_close(j.reference);
+    if (s == ASSAY_OK && j.list) {
+        json_t *json = json_pack("{s:s, s:s, s:O}", "assay", ASSAY_VERSION, "command", "show",
+                                 "values", j.list);
+        json_dumpf(json, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
+        putchar('\n');
+        json_decref(json);
+    }
+    json_decref(j.list);
+    if (s != ASSAY_OK)
+        return assay_end_failed(&common, s);
+    return fflush(stdout) || ferror(stdout) ? ASSAY_EXIT_BROKEN : 0;
+}
