@@ -106,7 +106,7 @@ static void count_masks(assay_judged *j, const assay_floor_input *in)
 static void set_units(work *w, const assay_floor_input *in)
 {
     w->unit = ldexp(1, -assay_dtype_mantissa(in->format));
-    w->analytic = in->rounded ? fmax(0.45 * w->unit, ldexp(1, -24)) : 0;
+    w->analytic = in->rounded ? fmax(0.45 * w->unit, ldexp(1, -24)) : ldexp(1, -22);
 }
 
 /* Whole numbers and the WHOLE test. */
@@ -178,7 +178,7 @@ static int64_t collect_gains(double *list, const work *w, int64_t first, int64_t
 /* Small systematic deviations: far below the size of the rounding noise, but all on one side. */
 static void judge_gains(assay_judged *j, const assay_floor_input *in, const work *w)
 {
-    double error, least = fmax(w->unit / 4, w->analytic / 2);
+    double error, least = fmax(fmax(w->unit / 4, j->floor_rel / 4), ldexp(1, -22));
     int64_t n = collect_gains(w->list, w, 0, 1);
     j->gain_row_median = n ? median_and_error(&error, w->list, n) : 1;
     j->gain_group_worst = j->gain_row_median;

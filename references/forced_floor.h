@@ -13,7 +13,8 @@
  * one rounding can do to an element at most GAIN    |median row gain - 1| > 6 standard errors and >
  * 2^-mantissa / 4; the same per head MASK    a finite value is expected and it is not finite
  *
- * Without `rounded` (a hand-over) every difference is a home.
+ * Without `rounded` (a hand-over) the floor is 2^-22: a dump may hold a rotation of the value that
+ * the import has undone in float32, never more.
  */
 #ifndef ASSAY_REFERENCES_FORCED_FLOOR_H
 #define ASSAY_REFERENCES_FORCED_FLOOR_H

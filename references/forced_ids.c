@@ -95,6 +95,9 @@ static void judge_row(assay_judged *j, const assay_ids_input *in, int64_t r, uns
         n_visible = in->n_scores;
     unsigned char *got = marks, *want = marks + in->n_scores;
     memset(marks, 0, 2 * (size_t)in->n_scores);
+    for (int64_t i = 0; i < n_visible; i++)
+        if (isnan(in->scores[r * in->n_scores + i]))
+            return; /* no order among scores that are no numbers: inherited */
     int64_t n_want = mark(want, in->expected + r * in->width, in->width, n_visible, is_keys);
     int64_t n_got = mark(got, in->got + r * in->width, in->width, n_visible, is_keys);
     int64_t flips = 0;

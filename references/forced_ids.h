@@ -27,6 +27,17 @@ assay_status assay_ids_judge_seen(assay_judged *judged, const assay_part *at,
                                   const assay_knobs *knobs, const assay_knobs *rounding,
                                   assay_oracle *oracle);
 
+/*
+ * Where the choice of experts was not captured, it is the oracle's own, and rounding may have made
+ * the run choose otherwise at a near tie. For every row of `seen` whose error stands out and whose
+ * scores have a left-out expert within their noise, that expert is put in place of the worst chosen
+ * one; what brings the row nearer to `got` stays in the pass. *n_changed: rows whose choice was
+ * inferred.
+ */
+assay_status assay_ids_infer(int64_t *n_changed, const assay_part *at, const assay_judged *judged,
+                             const double *got, const double *expected, const assay_knobs *knobs,
+                             const assay_knobs *rounding);
+
 /* Fills the counts, the worst gap and the verdict. Fails: ASSAY_NO_MEMORY. */
 assay_status assay_ids_judge(assay_judged *judged, const assay_ids_input *in);
 

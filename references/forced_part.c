@@ -34,12 +34,12 @@ static assay_status find_shape(shape *out, const assay_part *at, const assay_see
     const char *axes = assay_point_at(seen->point)->axes;
     size_t n_axes = strlen(axes);
     bool open_end = axes[n_axes - 1] == 'S' || axes[n_axes - 1] == 'X';
-    if (seen->n_dims != n_dims || n_dims != (int)n_axes)
+    if (seen->n_dims != n_dims)
         return misfit(seen, n_dims, dims);
     for (int i = 0; i < n_dims; i++) {
-        bool may_be_less = axes[i] == 'T' && seen->dims[i] > 0 && seen->dims[i] < dims[i];
+        bool may_be_less = i == (axes[0] == 'H') && seen->dims[i] > 0 && seen->dims[i] < dims[i];
         bool may_differ = open_end && i == n_dims - 1 && seen->dims[i] > 0;
-        if (axes[i] == 'S' && seen->dims[i] < dims[i])
+        if (axes[n_axes - 1] == 'S' && seen->dims[i] < dims[i])
             may_differ = false;
         if (seen->dims[i] != dims[i] && !may_be_less && !may_differ)
             return misfit(seen, n_dims, dims);

@@ -94,7 +94,7 @@ static assay_status set_last_good(assay_finding *f, const assay_diagnosis *d, in
         const assay_judged *k = assay_forced_at(d->forced, i);
         if (k->prompt != j->prompt || k->step != j->step)
             break;
-        if (k->is_home)
+        if (k->is_home || (k->point == j->point && k->layer == j->layer))
             continue;
         assay_point_format(name, k->point, k->layer);
         return set_text(&f->last_good, "%s", name);

@@ -120,6 +120,8 @@ static assay_status measure(assay_offer *offer, assay_home *h, const double *exp
     rest_of(&offer->residual, &offer->explained, h, explained);
     ASSAY_TRY(assay_forced_rejudge(&rest, h->forced, h->index, explained));
     offer->complete = !rest.is_home;
+    if (j->n_nonfinite_added > 0 && rest.n_nonfinite_added == 0)
+        offer->explained = 1; /* the error has no size; every such element is accounted for */
     /* fits with many free numbers swallow noise: penalised by degrees of freedom */
     double free_share = 2 * offer->complexity / (double)(h->n ? h->n : 1);
     offer->residual /= free_share < 0.9 ? 1 - free_share : 0.1;
@@ -351,7 +353,10 @@ double assay_home_confidence(const assay_home *home, const assay_offer *offer)
 {
     const assay_judged *j = home->judged;
     const assay_offer *other = assay_home_second(home, offer);
-    double floor = fmax(j->floor_rel, 1e-9), mine = price(offer, floor);
+    double floor = fmax(j->floor_rel, 1e-9);
+    if (j->n_nonfinite_added > 0 && !other)
+        return offer->explained;
+    double mine = price(offer, floor);
     /* without a rival: "nothing is wrong" is the rival, at the price of the whole error */
     double rival = fmax(j->rel, j->row_rel_max);
     if (!isfinite(rival) || rival > 2)

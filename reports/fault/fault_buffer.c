@@ -46,9 +46,9 @@ static assay_status offer_hand_over(assay_home *home)
     bool addresses = j->seen->written_address && j->seen->read_address &&
                      j->seen->written_address != j->seen->read_address;
     if (j->against)
-        snprintf(text, sizeof text, "'%s' holds %s, while '%s', which it should be, is %s",
+        snprintf(text, sizeof text, "'%s' holds %s; '%s', which is handed over to it, is right",
                  j->seen->source ? j->seen->source : "the value after the hand-over", look(home),
-                 j->against->source ? j->against->source : "the value before it", "another");
+                 j->against->source ? j->against->source : "the value before it");
     else if (addresses)
         snprintf(text, sizeof text, "written at 0x%llx, read at 0x%llx; the reader finds %s",
                  (unsigned long long)j->seen->written_address,
@@ -123,7 +123,7 @@ assay_status assay_fault_match_buffer(assay_home *home)
         ASSAY_POINT_Q_A,        ASSAY_POINT_SHARED_GATE, ASSAY_POINT_SHARED_UP,
         ASSAY_POINT_MOE_ROUTED, ASSAY_POINT_SHARED};
     for (size_t i = 0; i < sizeof same / sizeof *same; i++)
-        if (same[i] != j->point && j->layer >= 0 && !assay_home_covers(home, same[i]))
+        if (same[i] < j->point && j->layer >= 0 && !assay_home_covers(home, same[i]))
             ASSAY_TRY(offer_same_as(home, same[i], j->layer));
     if (j->layer > 0)
         ASSAY_TRY(offer_same_as(home, j->point, j->layer - 1));
