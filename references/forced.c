@@ -317,6 +317,7 @@ static assay_status judge_floats(assay_forced *f, int index, bool nonfinite_befo
     in.cols = j->n_cols;
     in.n_groups = j->n_groups;
     in.format = format_of(f, j, n);
+    in.long_tail = covers_attention(f, j) && j->n_interval > 0;
     in.ignore_added_nonfinite = nonfinite_before && covers_attention(f, j);
     ASSAY_TRY(assay_floor_judge(j, &in));
     if (!j->is_home || !j->discrete_interval || j->against)
@@ -530,6 +531,7 @@ assay_status assay_forced_rejudge(assay_judged *judged, assay_forced *forced, in
     in.cols = j->n_cols;
     in.n_groups = j->n_groups;
     in.format = j->format;
+    in.long_tail = covers_attention(forced, j) && j->n_interval > 0;
     assay_status s = assay_floor_judge(judged, &in);
     free(rounded);
     return s;

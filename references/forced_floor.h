@@ -27,6 +27,7 @@ typedef struct assay_floor_input {
     int n_groups;
     assay_dtype format; /* of the values */
     bool ignore_added_nonfinite;
+    bool long_tail; /* of the floors of rows */
 } assay_floor_input;
 
 /* Fills the numbers and the verdict of judged (not its place). Fails: ASSAY_NO_MEMORY. */
