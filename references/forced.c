@@ -221,26 +221,42 @@ static bool covers_attention(assay_forced *f, const assay_judged *j)
     return false;
 }
 
+/* Keeps, cell by cell, whichever of two realisations of the noise is larger. */
+static void keep_larger(double *rounded, const double *moved, const double *expected, int64_t n,
+                        int64_t width)
+{
+    for (int64_t c = 0; c < n / width; c++) {
+        double a = 0, b = 0;
+        for (int64_t i = c * width; i < (c + 1) * width; i++) {
+            a += (rounded[i] - expected[i]) * (rounded[i] - expected[i]);
+            b += (moved[i] - expected[i]) * (moved[i] - expected[i]);
+        }
+        if (b > a)
+            memcpy(rounded + c * width, moved + c * width, (size_t)width * sizeof *rounded);
+    }
+}
+
 /*
- * In float32 the scores of attention are sums of d products, off by about 2^-24 sqrt(d) of the size
- * of the terms, and the softmax turns that into a relative error of its output. The oracle rounds
- * its output alone there, so the floor gets the effect of a relative error of that size on all
- * scores, as the oracle itself shows it.
+ * The softmax is exponential in the noise of its scores, so one realisation of that noise says
+ * little. A second one has all scores off by what rounding does to them: one rounding of the
+ * format; in float32, where the scores are sums of d products, 2^-24 sqrt(d). (The oracle's float32
+ * rounding is that of the output alone.)
  */
 static assay_status add_score_noise(assay_forced *f, const assay_judged *j, const assay_part *at,
                                     int64_t n)
 {
     const assay_oracle_shape *shape = assay_oracle_shape_of(f->oracle);
-    if (!covers_attention(f, j) || assay_dtype_mantissa(assay_run_about(f->run)->dtype) < 24)
+    int mantissa = assay_dtype_mantissa(assay_run_about(f->run)->dtype);
+    if (!covers_attention(f, j) || (mantissa < 24 && j->n_interval == 0))
         return ASSAY_OK;
     double *moved;
-    assay_knobs knobs = f->knobs;
+    assay_knobs knobs = f->rounding;
     double d = shape->d_nope + shape->d_rope + (f->latent[j->prompt] ? shape->n_rank_kv : 0);
-    knobs.softmax_scale *= 1 + ldexp(2 + sqrt(d), -24);
+    knobs.softmax_scale *= 1 + ldexp(mantissa < 24 ? 1 : 2 + sqrt(d), -mantissa);
     ASSAY_TRY(assay_alloc(&moved, (size_t)n, sizeof *moved, "values of a point"));
     assay_status s = assay_part_expect(moved, at, j->seen, &knobs);
-    for (int64_t i = 0; s == ASSAY_OK && i < n; i++)
-        f->rounded[i] += moved[i] - f->expected[i];
+    if (s == ASSAY_OK)
+        keep_larger(f->rounded, moved, f->expected, n, n / (j->n_rows * j->n_groups));
     free(moved);
     return s;
 }
@@ -306,10 +322,12 @@ static assay_status judge_floats(assay_forced *f, int index, bool nonfinite_befo
     assay_judged *j = &f->judged[index];
     assay_floor_input in = {0};
     describe_interval(j, f);
-    ASSAY_TRY(hold(f, index));
     assay_part at = {f->passes[j->prompt], f->run, j->prompt, j->step};
     int64_t n = assay_part_count(&at, j->seen);
+    if (n < 0)
+        return ASSAY_CANNOT_JUDGE;
     shape_of(j, f, n);
+    ASSAY_TRY(hold(f, index));
     in.got = f->got;
     in.expected = f->expected;
     in.rounded = j->against ? NULL : f->rounded;
