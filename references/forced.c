@@ -341,7 +341,8 @@ static assay_status judge_floats(assay_forced *f, int index, bool nonfinite_befo
     if (!j->is_home || !j->discrete_interval || j->against)
         return ASSAY_OK;
     int64_t n_changed;
-    ASSAY_TRY(assay_ids_infer(&n_changed, &at, j, f->got, f->expected, &f->knobs, &f->rounding));
+    ASSAY_TRY(assay_ids_infer(&n_changed, &at, j, f->got, f->expected, &f->knobs, &f->rounding,
+                              f->oracle));
     if (n_changed == 0)
         return ASSAY_OK;
     f->held = -1;

@@ -72,20 +72,19 @@ static void measure_noise(choice *c, double unit, int64_t first_visible)
     }
 }
 
-static assay_status add_bias(choice *c, assay_oracle *oracle, int layer, const assay_knobs *knobs)
+assay_status assay_ids_add_bias(double *scores, int64_t rows, int64_t n_scores,
+                                assay_oracle *oracle, int layer)
 {
     char name[64];
     const double *bias;
     int64_t dims[4];
-    if (knobs->bias == ASSAY_BIAS_LEFT_OUT)
-        return ASSAY_OK;
     snprintf(name, sizeof name, "blk.%d.exp_probs_b.bias", layer);
     assay_status s = assay_oracle_weight(&bias, dims, oracle, name);
     if (s == ASSAY_MISSING)
         return ASSAY_OK; /* this model has no bias */
     ASSAY_TRY(s);
-    for (int64_t i = 0; i < c->rows * c->n_scores; i++)
-        c->scores[i] += bias[i % c->n_scores];
+    for (int64_t i = 0; i < rows * n_scores; i++)
+        scores[i] += bias[i % n_scores];
     return ASSAY_OK;
 }
 
@@ -122,8 +121,8 @@ assay_status assay_ids_judge_seen(assay_judged *judged, const assay_part *at,
     }
     double terms = assay_dtype_mantissa(format) >= 24 ? sqrt((double)shape->index_d_head) : 1;
     measure_noise(&c, ldexp(experts ? 1 : terms, -assay_dtype_mantissa(format)), first_visible);
-    if (experts)
-        ASSAY_GO(add_bias(&c, oracle, j->layer, knobs));
+    if (experts && knobs->bias != ASSAY_BIAS_LEFT_OUT)
+        ASSAY_GO(assay_ids_add_bias(c.scores, c.rows, c.n_scores, oracle, j->layer));
     assay_ids_input in = {.got = c.got,
                           .expected = c.expected,
                           .rows = c.rows,

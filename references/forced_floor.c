@@ -141,13 +141,14 @@ static void judge_rows(assay_judged *j, const assay_floor_input *in, const work 
     j->floor_row_median = fmax(median, w->analytic);
     j->floor_row_max = fmax(w->n_cells ? w->list[w->n_cells - 1] : 0, w->analytic);
     double worst = 0;
-    double factor = in->long_tail || assay_dtype_mantissa(in->format) >= 24 ? 16 : 4;
+    double factor = assay_dtype_mantissa(in->format) >= 24 ? 16 : 4;
+    double least = in->long_tail ? j->floor_row_max : median;
     j->row_rel_max = 0;
     j->worst_row = 0;
     for (int64_t c = 0; c < w->n_cells; c++) {
         double rel = ratio(w->cells[c].error, w->cells[c].size);
         double floor = ratio(w->cells[c].floor, w->cells[c].size);
-        double bound = factor * fmax(fmax(floor, median), w->analytic);
+        double bound = factor * fmax(fmax(floor, least), w->analytic);
         if (in->rounded)
             bound = fmax(bound, 2 * w->unit);
         double over = bound > 0 ? rel / bound : rel > 0 ? INFINITY : 0;

@@ -8,10 +8,17 @@
  * below one of float32. Heads of a row are judged apart, so "row" below is a row or a head of a
  * row.
  *
- *   WHOLE   rel > 3 floor          three times a measured size is no rounding
- *   ROW     row error > 4 x max(floor of the row, median floor) and > 2 x 2^-mantissa, twice what
- * one rounding can do to an element at most GAIN    |median row gain - 1| > 6 standard errors and >
- * 2^-mantissa / 4; the same per head MASK    a finite value is expected and it is not finite
+ * WHOLE: relative error > 3 floors. Three times a measured size is no rounding.
+ *
+ * ROW: row error > 4 x max(floor of the row, median floor) and > 2 x 2^-mantissa, twice what one
+ * rounding can do to an element at most. Where a row's floor has a long tail, one realisation of it
+ * says little: float32 (sums cancel) has 16 x; attention on scores that were not captured (the
+ * softmax is exponential in their noise) takes the largest floor of any row for every row.
+ *
+ * GAIN: |median row gain - 1| > 6 standard errors, and > 2^-mantissa / 4, > floor / 4, > 2^-22 (a
+ * float32 root or exponential may be off by some units, always to one side); also per head.
+ *
+ * MASK: a finite value is expected and it is not finite.
  *
  * Without `rounded` (a hand-over) the floor is 2^-22: a dump may hold a rotation of the value that
  * the import has undone in float32, never more.

@@ -36,7 +36,11 @@ assay_status assay_ids_judge_seen(assay_judged *judged, const assay_part *at,
  */
 assay_status assay_ids_infer(int64_t *n_changed, const assay_part *at, const assay_judged *judged,
                              const double *got, const double *expected, const assay_knobs *knobs,
-                             const assay_knobs *rounding);
+                             const assay_knobs *rounding, assay_oracle *oracle);
+
+/* Adds the router's selection bias, where the model has one. */
+assay_status assay_ids_add_bias(double *scores, int64_t rows, int64_t n_scores,
+                                assay_oracle *oracle, int layer);
 
 /* Fills the counts, the worst gap and the verdict. Fails: ASSAY_NO_MEMORY. */
 assay_status assay_ids_judge(assay_judged *judged, const assay_ids_input *in);

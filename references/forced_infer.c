@@ -136,7 +136,8 @@ static assay_status attempt_all(bool *any, infer *x, const assay_part *at, const
     return ASSAY_OK;
 }
 
-static assay_status read_choice(infer *x, const assay_part *at, int layer,
+/* Groups of experts are left aside: an expert of a forbidden group cannot fit what came out. */
+static assay_status read_choice(infer *x, const assay_part *at, int layer, assay_oracle *oracle,
                                 const assay_knobs *rounding)
 {
     const double *own, *exact;
@@ -147,8 +148,8 @@ static assay_status read_choice(infer *x, const assay_part *at, int layer,
     memcpy(x->exact, exact, (size_t)(x->rows * x->n_scores) * sizeof *exact);
     ASSAY_TRY(
         assay_pass_expect(x->rounded, at->pass, at->step, ASSAY_POINT_MOE_PROBS, layer, rounding));
-    return assay_pass_selection_scores(x->scores, at->pass, at->step, ASSAY_POINT_MOE_TOPK, layer,
-                                       NULL);
+    memcpy(x->scores, exact, (size_t)(x->rows * x->n_scores) * sizeof *exact);
+    return assay_ids_add_bias(x->scores, x->rows, x->n_scores, oracle, layer);
 }
 
 static bool chooses_experts(const assay_part *at, const assay_judged *j)
@@ -165,7 +166,7 @@ static bool chooses_experts(const assay_part *at, const assay_judged *j)
 
 assay_status assay_ids_infer(int64_t *n_changed, const assay_part *at, const assay_judged *judged,
                              const double *got, const double *expected, const assay_knobs *knobs,
-                             const assay_knobs *rounding)
+                             const assay_knobs *rounding, assay_oracle *oracle)
 {
     const assay_judged *j = judged;
     infer x = {0};
@@ -184,7 +185,7 @@ assay_status assay_ids_infer(int64_t *n_changed, const assay_part *at, const ass
     if (j->n_rows > x.rows)
         return ASSAY_OK;
     ASSAY_GO(make_room(&x, j->n_rows * j->n_cols));
-    ASSAY_GO(read_choice(&x, at, j->layer, rounding));
+    ASSAY_GO(read_choice(&x, at, j->layer, oracle, rounding));
     for (int64_t r = 0; r < j->n_rows; r++)
         x.error[x.rows - j->n_rows + r] =
             row_error(got + r * j->n_cols, expected + r * j->n_cols, j->n_cols);
