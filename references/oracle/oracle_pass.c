@@ -4,91 +4,6 @@
 
 #include "references/oracle/oracle_private.h"
 
-static size_t n_slots(const assay_oracle *o)
-{
-    return (size_t)(o->shape.n_layer + o->shape.n_layer_nextn + 1) * ASSAY_POINT_COUNT;
-}
-
-static size_t slot_of(assay_point point, int layer)
-{
-    return (size_t)(layer + 1) * ASSAY_POINT_COUNT + (size_t)point;
-}
-
-/* The slot's address; the step's row is made when needed. NULL: out of memory. */
-static double **store_slot(oracle_store *store, const assay_oracle *o, int step, assay_point point,
-                           int layer)
-{
-    if (step >= store->n_steps) {
-        double ***grown = realloc(store->steps, (size_t)(step + 1) * sizeof *grown);
-        if (!grown)
-            return NULL;
-        memset(grown + store->n_steps, 0, (size_t)(step + 1 - store->n_steps) * sizeof *grown);
-        store->steps = grown;
-        store->n_steps = step + 1;
-    }
-    if (!store->steps[step])
-        store->steps[step] = calloc(n_slots(o), sizeof(double *));
-    return store->steps[step] ? &store->steps[step][slot_of(point, layer)] : NULL;
-}
-
-static double *store_get(const oracle_store *store, int step, assay_point point, int layer)
-{
-    return step < store->n_steps && store->steps[step] ? store->steps[step][slot_of(point, layer)]
-                                                       : NULL;
-}
-
-/* Frees values of layers below `layer` (all: INT_MAX), global ones with layer -1. */
-static void store_drop(oracle_store *store, const assay_oracle *o, size_t n)
-{
-    for (int s = 0; s < store->n_steps; s++)
-        for (size_t i = 0; store->steps[s] && i < n && i < n_slots(o); i++) {
-            free(store->steps[s][i]);
-            store->steps[s][i] = NULL;
-        }
-}
-
-static void store_clear(oracle_store *store, const assay_oracle *o)
-{
-    store_drop(store, o, n_slots(o));
-    for (int s = 0; s < store->n_steps; s++)
-        free(store->steps[s]);
-    free(store->steps);
-    *store = (oracle_store){0};
-}
-
-assay_status assay_oracle_open(assay_oracle **out, const assay_gguf *file, int64_t weight_bytes_max)
-{
-    assay_oracle *o;
-    ASSAY_TRY(assay_alloc(&o, 1, sizeof *o, "oracle"));
-    o->file = file;
-    o->weight_bytes_max = weight_bytes_max > 0 ? weight_bytes_max : (int64_t)2 << 30;
-    assay_status s = assay_oracle_read_shape(o);
-    if (s != ASSAY_OK) {
-        free(o);
-        return s;
-    }
-    *out = o;
-    return ASSAY_OK;
-}
-
-void assay_oracle_close(assay_oracle *oracle)
-{
-    if (!oracle)
-        return;
-    assay_oracle_free_chunks(oracle);
-    free(oracle);
-}
-
-const assay_oracle_shape *assay_oracle_shape_of(const assay_oracle *oracle)
-{
-    return &oracle->shape;
-}
-
-const assay_knobs *assay_oracle_knobs(const assay_oracle *oracle)
-{
-    return &oracle->right;
-}
-
 assay_status assay_pass_new(assay_pass **out, assay_oracle *oracle,
                             const assay_pass_options *options)
 {
@@ -105,8 +20,8 @@ void assay_pass_free(assay_pass *pass)
 {
     if (!pass)
         return;
-    store_clear(&pass->put, pass->oracle);
-    store_clear(&pass->memo, pass->oracle);
+    assay_oracle_store_clear(&pass->put, pass->oracle);
+    assay_oracle_store_clear(&pass->memo, pass->oracle);
     for (int i = 0; i < pass->n_steps; i++)
         free(pass->steps[i].tokens);
     free(pass->steps);
@@ -139,7 +54,7 @@ assay_status assay_pass_add_step(int *step, assay_pass *pass, const int32_t *tok
 
 void assay_pass_forget(assay_pass *pass, int layer)
 {
-    store_drop(&pass->memo, pass->oracle, slot_of(0, layer));
+    assay_oracle_store_drop(&pass->memo, pass->oracle, layer);
 }
 
 int64_t assay_pass_n_ops(const assay_pass *pass)
@@ -246,7 +161,7 @@ int64_t assay_oracle_count(const assay_pass *pass, int step, assay_point point, 
 
 const double *assay_oracle_put_at(const assay_pass *pass, int step, assay_point point, int layer)
 {
-    return store_get(&pass->put, step, point, layer);
+    return assay_oracle_store_get(&pass->put, step, point, layer);
 }
 
 bool assay_pass_is_put(const assay_pass *pass, int step, assay_point point, int layer)
@@ -267,7 +182,7 @@ assay_status assay_pass_put(assay_pass *pass, int step, assay_point point, int l
         return assay_fail(ASSAY_BAD_SHAPE, "point '%s' of step %d: %lld values, expected %lld",
                           assay_point_format(name, point, layer), step, (long long)n,
                           (long long)want);
-    double **slot = store_slot(&pass->put, pass->oracle, step, point, layer), *copy;
+    double **slot = assay_oracle_store_slot(&pass->put, pass->oracle, step, point, layer), *copy;
     if (!slot)
         return assay_fail(ASSAY_NO_MEMORY, "captured values");
     ASSAY_TRY(assay_alloc(&copy, (size_t)n, sizeof *copy, "captured values"));
@@ -414,7 +329,7 @@ assay_status assay_oracle_value(const double **out, oracle_eval *e, int step, as
 {
     const double *known = stand_in(e, step, point, layer);
     if (!known)
-        known = store_get(e->memo, step, point, layer);
+        known = assay_oracle_store_get(e->memo, step, point, layer);
     if (known) {
         *out = known;
         return ASSAY_OK;
@@ -423,7 +338,8 @@ assay_status assay_oracle_value(const double **out, oracle_eval *e, int step, as
     ASSAY_TRY(assay_alloc(&made, (size_t)assay_oracle_count(e->pass, step, point, layer),
                           sizeof *made, "values of a point"));
     assay_status s = run_op(made, e, step, point, layer);
-    double **slot = s == ASSAY_OK ? store_slot(e->memo, e->oracle, step, point, layer) : NULL;
+    double **slot =
+        s == ASSAY_OK ? assay_oracle_store_slot(e->memo, e->oracle, step, point, layer) : NULL;
     if (!slot) {
         free(made);
         return s != ASSAY_OK ? s : assay_fail(ASSAY_NO_MEMORY, "values of a point");
@@ -467,7 +383,7 @@ assay_status assay_pass_expect(double *out, assay_pass *pass, int step, assay_po
         return ASSAY_OK;
     }
     assay_status s = run_op(out, &e, step, point, layer);
-    store_clear(&scratch, pass->oracle);
+    assay_oracle_store_clear(&scratch, pass->oracle);
     return s;
 }
 

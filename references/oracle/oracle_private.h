@@ -81,6 +81,14 @@ typedef struct oracle_store {
     double ***steps; /* [n_steps][(n_layers + 1) * ASSAY_POINT_COUNT] */
 } oracle_store;
 
+/* oracle.c. The slot's address, made when needed; NULL: out of memory. */
+double **assay_oracle_store_slot(oracle_store *store, const assay_oracle *oracle, int step,
+                                 assay_point point, int layer);
+double *assay_oracle_store_get(const oracle_store *store, int step, assay_point point, int layer);
+/* Frees values of layers below `layer` and global ones; INT_MAX: all. */
+void assay_oracle_store_drop(oracle_store *store, const assay_oracle *oracle, int layer);
+void assay_oracle_store_clear(oracle_store *store, const assay_oracle *oracle);
+
 typedef struct oracle_step {
     int64_t n_tokens, first_position,
         first_key; /* first_key: index of its first token in the pass */
