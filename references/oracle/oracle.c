@@ -75,6 +75,26 @@ double *assay_oracle_store_get(const oracle_store *store, int step, assay_point 
                                                        : NULL;
 }
 
+static void drop_range(double **slots, size_t from, size_t to)
+{
+    for (size_t i = from; i < to; i++) {
+        free(slots[i]);
+        slots[i] = NULL;
+    }
+}
+
+void assay_oracle_store_drop_after(oracle_store *store, const assay_oracle *o, int step,
+                                   assay_point point, int layer)
+{
+    size_t first = point == ASSAY_POINT_EMBED ? 0 : layer < 0 ? n_slots(o) : slot_of(0, layer);
+    for (int s = step; s < store->n_steps; s++) {
+        if (!store->steps[s])
+            continue;
+        drop_range(store->steps[s], first, n_slots(o));
+        drop_range(store->steps[s], slot_of(ASSAY_POINT_EMBED + 1, -1), slot_of(0, 0));
+    }
+}
+
 /* Frees values of layers below `layer` (all: INT_MAX), global ones with layer -1. */
 void assay_oracle_store_drop(oracle_store *store, const assay_oracle *o, int layer)
 {

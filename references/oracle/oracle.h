@@ -95,14 +95,15 @@ void assay_pass_forget(assay_pass *pass, int layer);
 assay_status assay_pass_dims(int *n_dims, int64_t dims[ASSAY_MAX_DIMS], assay_pass *pass, int step,
                              assay_point point, int layer);
 
-/* Puts a captured value (copied; layer -1 for global points). Fails: ASSAY_BAD_SHAPE if n is not
- * the point's count. */
+/* Puts a captured value (copied; layer -1 for global points). Values computed before that may
+ * depend on it are dropped, so puts come first and questions after them. Fails: ASSAY_BAD_SHAPE if
+ * n is not the point's count. */
 assay_status assay_pass_put(assay_pass *pass, int step, assay_point point, int layer,
                             const double *values, int64_t n);
 bool assay_pass_is_put(const assay_pass *pass, int step, assay_point point, int layer);
 
-/* The value at a point: the one put there, else the computed one. Borrowed until the pass is freed
- * or forgets. */
+/* The value at a point: the one put there, else the computed one. Borrowed until the pass is freed,
+ * forgets or is given a further value. */
 assay_status assay_pass_value(const double **out, assay_pass *pass, int step, assay_point point,
                               int layer);
 

@@ -189,6 +189,7 @@ assay_status assay_pass_put(assay_pass *pass, int step, assay_point point, int l
     memcpy(copy, values, (size_t)n * sizeof *copy);
     free(*slot);
     *slot = copy;
+    assay_oracle_store_drop_after(&pass->memo, pass->oracle, step, point, layer);
     return ASSAY_OK;
 }
 

@@ -87,6 +87,9 @@ double **assay_oracle_store_slot(oracle_store *store, const assay_oracle *oracle
 double *assay_oracle_store_get(const oracle_store *store, int step, assay_point point, int layer);
 /* Frees values of layers below `layer` and global ones; INT_MAX: all. */
 void assay_oracle_store_drop(oracle_store *store, const assay_oracle *oracle, int layer);
+/* Frees what may have been computed from a value that is now replaced. */
+void assay_oracle_store_drop_after(oracle_store *store, const assay_oracle *oracle, int step,
+                                   assay_point point, int layer);
 void assay_oracle_store_clear(oracle_store *store, const assay_oracle *oracle);
 
 typedef struct oracle_step {
