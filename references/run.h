@@ -128,6 +128,11 @@ const assay_seen *assay_run_find_part(const assay_run *run, int prompt, int step
  * ASSAY_IO, ASSAY_BAD_FILE. */
 assay_status assay_run_read(double *out, const assay_run *run, const assay_seen *seen);
 
+/* Calls `line` with a sentence for each pair of values that should differ and are bit-equal
+ * (probes/selfcheck.h). Reads everything once. */
+typedef assay_status assay_run_line_fn(void *user, const char *text);
+assay_status assay_run_selfcheck(const assay_run *run, assay_run_line_fn *line, void *user);
+
 /* Name in the file and nearest known names of dataset i that nothing maps. */
 const char *assay_run_unmapped_at(const assay_run *run, int index);
 

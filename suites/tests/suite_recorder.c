@@ -1,0 +1,177 @@
+#include "expect.h"
+#include "probes/recorder.h"
+
+/* splitmix64 seeded with 0 begins with these (its published test sequence). */
+START_TEST(recorder_mixes_as_splitmix64_does)
+{
+    const uint64_t golden = 0x9E3779B97F4A7C15u;
+    ck_assert_uint_eq(assay_mix(golden), 0xE220A8397B1DCDAFu);
+    ck_assert_uint_eq(assay_mix(2 * golden), 0x6E789E6AA1B965F4u);
+    ck_assert_uint_eq(assay_mix(3 * golden), 0x06C45D188009454Fu);
+}
+END_TEST
+
+static uint64_t state = 1;
+
+/* Uniform in -1 ... 1, the sum of four: near enough to a bell. */
+static double noise(void)
+{
+    double sum = 0;
+    for (int i = 0; i < 4; i++)
+        sum += (double)(assay_mix(state++ * 0x9E3779B97F4A7C15u) >> 11) * 0x1p-53 - 0.5;
+    return sum;
+}
+
+START_TEST(recorder_statistics_count_before_they_compute)
+{
+    float x[8] = {1, -2, 0, NAN, INFINITY, -INFINITY, 3, -0.0f};
+    assay_buffer b = assay_buffer_view(x, ASSAY_DTYPE_F32, 1, (int64_t[]){8});
+    assay_stats s;
+    assay_stats_of(&s, &b);
+    ck_assert_int_eq(s.n, 8);
+    ck_assert_int_eq(s.n_nan, 1);
+    ck_assert_int_eq(s.n_pos_inf, 1);
+    ck_assert_int_eq(s.n_neg_inf, 1);
+    ck_assert_int_eq(s.n_zero, 2);
+    ck_assert_int_eq(s.n_poison, 0);
+    EXPECT_NEAR(s.min, -2, 0);
+    EXPECT_NEAR(s.max, 3, 0);
+    EXPECT_NEAR(s.mean, 0.4, 1e-16);
+    EXPECT_NEAR(s.l2, sqrt(14), 1e-15);
+}
+END_TEST
+
+START_TEST(recorder_checksum_sees_order_and_every_bit)
+{
+    float x[4] = {1, 2, 3, 4}, y[4] = {2, 1, 3, 4}, z[4] = {1, 2, 3, 4};
+    uint32_t bits;
+    memcpy(&bits, &z[3], 4);
+    bits ^= 1;
+    memcpy(&z[3], &bits, 4);
+    float *all[] = {x, y, z};
+    uint64_t sums[3];
+    for (int i = 0; i < 3; i++) {
+        assay_buffer b = assay_buffer_view(all[i], ASSAY_DTYPE_F32, 1, (int64_t[]){4});
+        assay_stats s;
+        assay_stats_of(&s, &b);
+        sums[i] = s.checksum;
+    }
+    ck_assert_uint_ne(sums[0], sums[1]);
+    ck_assert_uint_ne(sums[0], sums[2]);
+}
+END_TEST
+
+START_TEST(recorder_statistics_of_nothing_are_zero)
+{
+    assay_buffer b = assay_buffer_view(NULL, ASSAY_DTYPE_F32, 2, (int64_t[]){0, 5});
+    assay_stats s;
+    assay_stats_of(&s, &b);
+    ck_assert_int_eq(s.n, 0);
+    ck_assert_double_eq(s.l2, 0);
+    ck_assert_double_eq(s.mean, 0);
+}
+END_TEST
+
+static double norm(const float *x, int n)
+{
+    double sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += (double)x[i] * x[i];
+    return sqrt(sum);
+}
+
+START_TEST(recorder_sketch_keeps_relative_distance)
+{
+    enum { ROWS = 32, COLS = 200, TRIALS = 100 };
+    static float x[ROWS * COLS], y[ROWS * COLS];
+    int n_near = 0;
+    double worst = 0;
+    for (int trial = 0; trial < TRIALS; trial++) {
+        double scale = pow(10, -trial % 6);
+        double d = 0, n = 0;
+        for (int i = 0; i < ROWS * COLS; i++) {
+            x[i] = (float)noise();
+            y[i] = x[i] + (float)(scale * noise());
+            n += (double)x[i] * x[i];
+            d += ((double)y[i] - x[i]) * ((double)y[i] - x[i]);
+        }
+        float a[ASSAY_SKETCH_N], b[ASSAY_SKETCH_N];
+        assay_buffer v = assay_buffer_view(x, ASSAY_DTYPE_F32, 2, (int64_t[]){ROWS, COLS});
+        assay_buffer w = assay_buffer_view(y, ASSAY_DTYPE_F32, 2, (int64_t[]){ROWS, COLS});
+        assay_sketch_of(a, &v);
+        assay_sketch_of(b, &w);
+        double na = norm(a, ASSAY_SKETCH_N);
+        for (int j = 0; j < ASSAY_SKETCH_N; j++)
+            b[j] -= a[j];
+        double off = fabs(norm(b, ASSAY_SKETCH_N) / na / sqrt(d / n) - 1);
+        n_near += off < 0.1;
+        worst = off > worst ? off : worst;
+    }
+    /* the ratio of two sketches: standard deviation 1/sqrt(256) = 6 %, so 0.1 is 1.6 of them */
+    ck_assert_int_ge(n_near, 80);
+    EXPECT_NEAR(worst, 0, 0.25);
+}
+END_TEST
+
+START_TEST(recorder_sketch_tells_exchanged_blocks_from_noise)
+{
+    enum { COLS = 64 };
+    float x[COLS], swapped[COLS], want[ASSAY_SKETCH_N], got[ASSAY_SKETCH_N], ref[ASSAY_SKETCH_N];
+    for (int i = 0; i < COLS; i++)
+        x[i] = (float)noise();
+    for (int i = 0; i < COLS; i++)
+        swapped[i] = x[(i + COLS / 2) % COLS];
+    int64_t dims[] = {1, COLS};
+    assay_buffer v = assay_buffer_view(x, ASSAY_DTYPE_F32, 2, dims);
+    assay_buffer w = assay_buffer_view(swapped, ASSAY_DTYPE_F32, 2, dims);
+    assay_sketch_of(ref, &v);
+    assay_sketch_of(got, &w);  /* what the candidate's sketch shows */
+    assay_sketch_of(want, &w); /* the hypothesis, from the full reference */
+    ck_assert_mem_eq(got, want, sizeof got);
+    for (int j = 0; j < ASSAY_SKETCH_N; j++)
+        ref[j] -= got[j];
+    ck_assert_double_gt(norm(ref, ASSAY_SKETCH_N) / norm(got, ASSAY_SKETCH_N), 0.5);
+}
+END_TEST
+
+START_TEST(recorder_sketch_follows_its_formula)
+{
+    enum { ROWS = 35, COLS = 3 };
+    float x[ROWS * COLS], got[2 * ASSAY_SKETCH_N];
+    for (int i = 0; i < ROWS * COLS; i++)
+        x[i] = (float)noise();
+    x[7] = NAN;
+    x[100] = INFINITY;
+    assay_buffer v = assay_buffer_view(x, ASSAY_DTYPE_F32, 2, (int64_t[]){ROWS, COLS});
+    ck_assert_int_eq(assay_sketch_groups(ROWS), 2);
+    assay_sketch_of(got, &v);
+    for (int g = 0; g < 2; g++)
+        for (int j = 0; j < ASSAY_SKETCH_N; j++) {
+            double sum = 0;
+            for (int r = 32 * g; r < 32 * g + 32 && r < ROWS; r++)
+                for (int c = 0; c < COLS; c++) {
+                    uint64_t e = (uint64_t)((r - 32 * g) * COLS + c);
+                    uint64_t bits = assay_mix(0x61737361795F3031u +
+                                              (4 * e + (uint64_t)j / 64 + 1) * 0x9E3779B97F4A7C15u);
+                    double value = isfinite(x[r * COLS + c]) ? x[r * COLS + c] : 0;
+                    sum += bits >> (j % 64) & 1 ? -value : value;
+                }
+            ck_assert_float_eq(got[g * ASSAY_SKETCH_N + j], (float)(sum / 16));
+        }
+}
+END_TEST
+
+START_TEST(recorder_table_rows_are_found_by_name)
+{
+    for (int i = 0; i < assay_recorder_count(); i++)
+        ck_assert_ptr_eq(assay_recorder_find(assay_recorder_at(i)->name), assay_recorder_at(i));
+    ck_assert_ptr_null(assay_recorder_find("all"));
+}
+END_TEST
+
+EXPECT_MAIN("recorder", recorder_mixes_as_splitmix64_does,
+            recorder_statistics_count_before_they_compute,
+            recorder_checksum_sees_order_and_every_bit, recorder_statistics_of_nothing_are_zero,
+            recorder_sketch_keeps_relative_distance,
+            recorder_sketch_tells_exchanged_blocks_from_noise, recorder_sketch_follows_its_formula,
+            recorder_table_rows_are_found_by_name)
