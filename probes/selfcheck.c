@@ -43,13 +43,6 @@ static bool equal_by_arithmetic(assay_point a, assay_point b)
     return false;
 }
 
-/* What depends on the token alone is equal in steps of the same token. */
-static bool depends_on_context(const assay_print *a)
-{
-    bool before_attention = a->layer == 0 && a->point < ASSAY_POINT_PROBS;
-    return a->point != ASSAY_POINT_EMBED && !before_attention;
-}
-
 static bool should_differ(const assay_print *a, const assay_print *b)
 {
     if (a->n != b->n || a->n < 2 || a->is_constant || b->is_constant || a->prompt != b->prompt)
@@ -59,7 +52,7 @@ static bool should_differ(const assay_print *a, const assay_print *b)
     bool same_place = a->point == b->point && a->layer == b->layer;
     if (a->step != b->step)
         return same_place && a->rank == b->rank && a->hand_over == b->hand_over &&
-               depends_on_context(a);
+               a->tokens != b->tokens;
     if (same_place) /* ranks hold replicated values; hand-overs are the same thing */
         return false;
     return !equal_by_arithmetic(a->point, b->point);

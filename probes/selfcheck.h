@@ -22,6 +22,7 @@ typedef struct assay_print {
     int64_t n;         /* elements */
     uint64_t checksum; /* of float64 values, as recorder.h defines it */
     bool is_constant;
+    uint64_t tokens; /* a number for the step's tokens: equal tokens may give equal values */
 } assay_print;
 
 /* The print of n values; place fields are the caller's. */
@@ -30,8 +31,8 @@ void assay_print_of(assay_print *out, const double *values, int64_t n);
 /* Called for each pair that should differ. */
 typedef assay_status assay_suspect_fn(void *user, const assay_print *a, const assay_print *b);
 
-/* Sorts prints. Values of one step are compared with each other, and those that depend on the
- * context with the same point of other steps. */
+/* Sorts prints. Values of one step are compared with each other, and with the same point of
+ * steps that had other tokens. */
 assay_status assay_selfcheck(assay_print *prints, int n, assay_suspect_fn *suspect, void *user);
 
 #endif

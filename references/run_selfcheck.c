@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "probes/recorder.h"
 #include "probes/selfcheck.h"
 #include "references/run_private.h"
 
@@ -38,6 +39,14 @@ static assay_status print_seen(assay_print *out, const assay_run *run, const ass
     return s;
 }
 
+static uint64_t token_number(const assay_run_step *step)
+{
+    uint64_t number = 0;
+    for (int64_t i = 0; step->tokens && i < step->n_tokens; i++)
+        number = assay_mix(number + (uint64_t)(uint32_t)step->tokens[i] + 1);
+    return number;
+}
+
 assay_status assay_run_selfcheck(const assay_run *run, assay_run_line_fn *line, void *user)
 {
     size_t room = 0;
@@ -60,7 +69,8 @@ assay_status assay_run_selfcheck(const assay_run *run, assay_run_line_fn *line, 
                                        .prompt = p,
                                        .step = s,
                                        .rank = seen->rank,
-                                       .hand_over = seen->hand_over};
+                                       .hand_over = seen->hand_over,
+                                       .tokens = token_number(&run->prompts[p].steps[s].about)};
                 status = print_seen(print, run, seen);
             }
     report r = {run, line, user};
