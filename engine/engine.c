@@ -91,6 +91,7 @@ void assay_engine_free(assay_engine *engine)
     free(engine->scratch);
     free(engine->kv_b_scratch);
     free(engine->cat);
+    assay_bent_free(engine);
     free(engine);
 }
 
@@ -190,39 +191,61 @@ static assay_status begin_step(assay_engine *e, const assay_batch *batch)
     return ASSAY_OK;
 }
 
+/* The id that is looked up: the row's token. */
+static int32_t token_of(const assay_engine *e, int64_t t)
+{
+    const assay_seam_setting *s =
+        assay_seam_at(e->options.seams, ASSAY_SEAM_TOKEN_SHIFT, assay_place_of(e, -1));
+    if (!s || (s->n_ints > 0 && s->ints[0] != t))
+        return e->batch.tokens[t];
+    int64_t shifted = (e->batch.tokens[t] + (int64_t)s->value) % e->hp->n_vocab;
+    return (int32_t)(shifted < 0 ? shifted + e->hp->n_vocab : shifted);
+}
+
 /* Rows of the table; padding rows are zero. */
 static assay_status embed(assay_engine *e)
 {
     const assay_weight *table = assay_model_weight(e->model, ASSAY_ROLE_TOKEN_EMBD, -1);
+    const float *values;
+    bool bent;
+    ASSAY_TRY(assay_bent_weight(&bent, &values, e, table));
     ASSAY_TRY(assay_point_begin(e, ASSAY_POINT_EMBED, -1));
-    assay_rows y = assay_slots_rows(&e->slots, ASSAY_POINT_EMBED);
+    assay_rows y = assay_slots_written(&e->slots, ASSAY_POINT_EMBED);
     for (int64_t t = 0; t < y.n; t++)
         if (e->sequences[t] < 0)
             memset(y.at + t * y.stride, 0, (size_t)y.width * sizeof *y.at);
+        else if (bent)
+            memcpy(y.at + t * y.stride, values + token_of(e, t) * y.width,
+                   (size_t)y.width * sizeof *y.at);
         else
-            ASSAY_TRY(assay_model_decode_rows(y.at + t * y.stride, table, e->batch.tokens[t], 1,
+            ASSAY_TRY(assay_model_decode_rows(y.at + t * y.stride, table, token_of(e, t), 1,
                                               e->options.dtype));
+    assay_op_scale(y, assay_bent(e, ASSAY_SEAM_EMBED_SCALE, -1, 1));
     return assay_point_done(e, ASSAY_POINT_EMBED, -1);
 }
 
 static assay_status head(assay_engine *e, float *logits)
 {
     assay_rows x;
-    assay_role role = assay_model_weight(e->model, ASSAY_ROLE_OUTPUT, -1) ? ASSAY_ROLE_OUTPUT
-                                                                          : ASSAY_ROLE_TOKEN_EMBD;
+    bool tied = !assay_model_weight(e->model, ASSAY_ROLE_OUTPUT, -1) ||
+                assay_bent(e, ASSAY_SEAM_HEAD_TIED, -1, 0) != 0;
+    assay_role role = tied ? ASSAY_ROLE_TOKEN_EMBD : ASSAY_ROLE_OUTPUT;
     ASSAY_TRY(assay_point_read(&x, e, ASSAY_POINT_OUT, ASSAY_POINT_FINAL_NORM));
     ASSAY_TRY(assay_forward_norm(e, ASSAY_POINT_FINAL_NORM, x, ASSAY_ROLE_OUTPUT_NORM,
-                                 e->hp->eps_norm, -1));
+                                 ASSAY_NORM_FINAL, -1));
     ASSAY_TRY(assay_point_read(&x, e, ASSAY_POINT_FINAL_NORM, ASSAY_POINT_LOGITS));
     if (!logits && !assay_point_wanted(e, ASSAY_POINT_LOGITS, -1))
         return ASSAY_OK;
     ASSAY_TRY(assay_point_begin(e, ASSAY_POINT_LOGITS, -1));
-    assay_rows y = assay_slots_rows(&e->slots, ASSAY_POINT_LOGITS);
+    assay_rows y = assay_slots_written(&e->slots, ASSAY_POINT_LOGITS);
     ASSAY_TRY(assay_linear_role(e, y, x, role, -1, ASSAY_ROLE_COUNT));
+    assay_op_scale(y, assay_bent(e, ASSAY_SEAM_LOGITS_SCALE, -1, 1));
+    assay_op_cap(y, assay_bent(e, ASSAY_SEAM_LOGITS_CAP, -1, 0));
     ASSAY_TRY(assay_point_done(e, ASSAY_POINT_LOGITS, -1));
     assay_slots_no_reader(&e->slots, ASSAY_POINT_LOGITS);
     if (logits)
-        memcpy(logits, y.at, (size_t)(y.n * y.width) * sizeof *logits);
+        memcpy(logits, assay_slots_rows(&e->slots, ASSAY_POINT_LOGITS).at,
+               (size_t)(y.n * y.width) * sizeof *logits);
     return ASSAY_OK;
 }
 

@@ -11,8 +11,10 @@
 
 #include "engine/kvcache.h"
 #include "engine/model.h"
+#include "engine/ops/indexer.h"
 #include "engine/ops/norm.h"
 #include "engine/ops/rotary.h"
+#include "engine/ops/router.h"
 #include "engine/slots.h"
 
 /* Rows of one sequence in this step. */
@@ -59,6 +61,7 @@ struct assay_engine {
     float *kv_b_scratch;
     float *cat; /* growing; q of both parts side by side */
     size_t n_cat;
+    struct bent *bent; /* weights that a seam changes */
 };
 
 /* Which rows and columns of a weight; filled by engine/linear.c from the role's kind. */
@@ -77,9 +80,12 @@ assay_status assay_point_done_exact(assay_engine *e, assay_point point, int laye
 /* Sizes of a point in this step. */
 int assay_point_dims(int64_t dims[ASSAY_MAX_DIMS], const assay_engine *e, assay_point point);
 bool assay_point_wanted(const assay_engine *e, assay_point point, int layer);
-/* Shows `slot` as the value of `point`; read_slot is what the reader will read. */
-assay_status assay_point_show(assay_engine *e, assay_point point, int layer, int slot,
-                              int written_slot, int read_slot);
+/* Shows a buffer as the value of a point, with what the op wrote and what the reader will read. */
+assay_status assay_point_show(assay_engine *e, assay_point point, int layer,
+                              const assay_buffer *shown, const assay_buffer *written,
+                              const assay_buffer *read);
+/* After the op: what its caller has of it (all, in a healthy run). */
+assay_status assay_point_settle(assay_engine *e, assay_point point, int layer);
 /* Reads a point: ledger and rows in one. */
 assay_status assay_point_read(assay_rows *rows, assay_engine *e, assay_point point,
                               assay_point reader);
@@ -103,10 +109,59 @@ assay_status assay_pair_of_vectors(const float **a, const float **b, assay_engin
                                    assay_role role_a, assay_role role_b, int layer);
 assay_status assay_scratch(float **out, assay_engine *e, size_t n);
 
+/* Values of a weight as this engine has it: decoded, or bent by a seam. NULL in *out: the model
+ * keeps nothing, decode rows. */
+assay_status assay_weight_values(const float **out, assay_engine *e, const assay_weight *weight);
+
+/* ---- engine/bend.c: parameters of ops, with the seams consulted ---- */
+
+/* Numbers of norms and rotations, as seam.def counts them. */
+enum {
+    ASSAY_NORM_IN,
+    ASSAY_NORM_Q_A,
+    ASSAY_NORM_KV_A,
+    ASSAY_NORM_FFN,
+    ASSAY_NORM_FINAL,
+    ASSAY_NORM_INDEX
+};
+enum { ASSAY_TURN_Q, ASSAY_TURN_K, ASSAY_TURN_INDEX_Q, ASSAY_TURN_INDEX_K };
+/* Kinds of feed-forward. */
+enum { ASSAY_FFN_DENSE, ASSAY_FFN_SHARED, ASSAY_FFN_ROUTED };
+
+double assay_bent(const assay_engine *e, assay_seam seam, int layer, double right);
+/* The setting of a seam that counts things by ints[0]; NULL: none. */
+const assay_seam_setting *assay_bent_of(const assay_engine *e, assay_seam seam, int layer,
+                                        int which);
+double assay_bent_value_of(const assay_engine *e, assay_seam seam, int layer, int which,
+                           double right);
+assay_norm assay_norm_of(const assay_engine *e, int layer, int which);
+assay_rotary assay_rotary_of(const assay_engine *e, int layer, int which);
+assay_routing assay_routing_of(const assay_engine *e, int layer);
+assay_indexer assay_indexer_of(const assay_engine *e, int layer);
+/* Order of the parts of a merged projection of n parts. */
+const int *assay_part_order(const assay_engine *e, int fused, int layer, const int *right, int n);
+/* What seams do to the rows of a point inside the op that makes it. */
+void assay_bend_rows(assay_engine *e, assay_point point, int layer, assay_rows rows);
+
+/* ---- engine/bend_weight.c ---- */
+
+/* True: a seam changes this weight, and *out are its values. */
+assay_status assay_bent_weight(bool *bent, const float **out, assay_engine *e,
+                               const assay_weight *weight);
+/* kv_b from parts of which a seam changes one; scratch as assay_model_kv_b. */
+assay_status assay_bent_kv_b_parts(bool *bent, const float **out, assay_engine *e, int layer,
+                                   float *scratch);
+assay_status assay_bent_kv_b(bool *bent, const float **out, assay_engine *e, int layer,
+                             const float *right);
+void assay_bent_free(assay_engine *e);
+
 /* ---- forward*.c ---- */
 
 assay_status assay_forward_norm(assay_engine *e, assay_point to, assay_rows x, assay_role weight,
-                                double eps, int layer);
+                                int which, int layer);
+/* y = down projection of x, in this kind of feed-forward's format. */
+assay_status assay_forward_down(assay_engine *e, assay_rows y, assay_rows x, assay_role role,
+                                int layer, assay_role bias);
 assay_status assay_forward_layer(assay_engine *e, int layer);
 assay_status assay_forward_attention(assay_engine *e, int layer);
 assay_status assay_forward_fused_qa(assay_engine *e, assay_rows x, int layer);
@@ -114,8 +169,11 @@ assay_status assay_forward_shared(assay_engine *e, assay_rows x, int layer);
 assay_status assay_forward_index(assay_engine *e, int layer);
 assay_status assay_forward_ffn(assay_engine *e, int layer);
 assay_status assay_forward_moe(assay_engine *e, int layer);
-assay_rotary assay_rotary_of(const assay_engine *e, int layer);
 assay_status assay_cache_write(assay_engine *e, assay_kv_kind kind, int layer, assay_rows rows);
+/* Keys (or values) 0 ... n_keys - 1 of a span; *own is the caller's to free (NULL: borrowed from
+ * the cache). */
+assay_status assay_cache_read(const float **rows, int64_t *stride, float **own, assay_engine *e,
+                              assay_kv_kind kind, int layer, const assay_span *span);
 /* Room for the q of the kernel: [T, n] floats that stay valid until the next call. */
 assay_status assay_cat(float **out, assay_engine *e, size_t n);
 

@@ -11,33 +11,6 @@
 #include "engine/ops/linear.h"
 #include "engine/ops/pointwise.h"
 
-assay_rotary assay_rotary_of(const assay_engine *e, int layer)
-{
-    const assay_hparams *hp = e->hp;
-    (void)layer;
-    return (assay_rotary){.turned = hp->d_rope,
-                          .frequency_width = hp->d_rope,
-                          .base = hp->rope_base,
-                          .factor = hp->rope_factor,
-                          .yarn = hp->rope_yarn,
-                          .orig_context = hp->yarn_orig_context,
-                          .beta_fast = hp->yarn_beta_fast,
-                          .beta_slow = hp->yarn_beta_slow,
-                          .magnitude = hp->rope_magnitude};
-}
-
-assay_status assay_cache_write(assay_engine *e, assay_kv_kind kind, int layer, assay_rows rows)
-{
-    for (int i = 0; i < e->n_spans; i++) {
-        const assay_span *s = &e->spans[i];
-        ASSAY_TRY(assay_kvcache_reserve(e->cache, kind, layer, s->sequence, s->n_keys));
-        for (int64_t r = 0; r < s->n_rows; r++)
-            assay_kvcache_write(e->cache, kind, layer, s->sequence, s->first + r,
-                                rows.at + s->rows[r] * rows.stride);
-    }
-    return ASSAY_OK;
-}
-
 /* Heads of a and b side by side: to[T, H, wa + wb]. b_head 0: the same b for all heads. */
 static void side_by_side(float *to, assay_rows a, int64_t wa, int64_t a_head, assay_rows b,
                          int64_t wb, int64_t b_head, int n_head)
@@ -60,16 +33,16 @@ static assay_status queries(assay_engine *e, int layer)
         ASSAY_TRY(assay_forward_fused_qa(e, x, layer));
         ASSAY_TRY(assay_point_read(&x, e, ASSAY_POINT_Q_A, ASSAY_POINT_Q_A_NORM));
         ASSAY_TRY(assay_forward_norm(e, ASSAY_POINT_Q_A_NORM, x, ASSAY_ROLE_ATTN_Q_A_NORM,
-                                     hp->eps_q_a, layer));
+                                     ASSAY_NORM_Q_A, layer));
         ASSAY_TRY(assay_point_read(&x, e, ASSAY_POINT_Q_A_NORM, ASSAY_POINT_Q));
     } else {
         ASSAY_TRY(assay_point_begin(e, ASSAY_POINT_KV_A, layer));
-        ASSAY_TRY(assay_linear_role(e, assay_slots_rows(&e->slots, ASSAY_POINT_KV_A), x,
+        ASSAY_TRY(assay_linear_role(e, assay_slots_written(&e->slots, ASSAY_POINT_KV_A), x,
                                     ASSAY_ROLE_ATTN_KV_A, layer, ASSAY_ROLE_COUNT));
         ASSAY_TRY(assay_point_done(e, ASSAY_POINT_KV_A, layer));
     }
     ASSAY_TRY(assay_point_begin(e, ASSAY_POINT_Q, layer));
-    q = assay_slots_rows(&e->slots, ASSAY_POINT_Q);
+    q = assay_slots_written(&e->slots, ASSAY_POINT_Q);
     ASSAY_TRY(assay_linear_role(e, q, x, hp->n_rank_q ? ASSAY_ROLE_ATTN_Q_B : ASSAY_ROLE_ATTN_Q,
                                 layer, ASSAY_ROLE_COUNT));
     return assay_point_done(e, ASSAY_POINT_Q, layer);
@@ -79,13 +52,14 @@ static assay_status queries(assay_engine *e, int layer)
 static assay_status rotate(assay_engine *e, assay_point to, assay_rows x, int64_t head, int n_head,
                            int layer)
 {
-    assay_rotary how = assay_rotary_of(e, layer);
+    assay_rotary how =
+        assay_rotary_of(e, layer, to == ASSAY_POINT_Q_ROPE ? ASSAY_TURN_Q : ASSAY_TURN_K);
     const float *freqs = NULL;
     if (assay_model_weight(e->model, ASSAY_ROLE_ROPE_FREQS, -1))
         ASSAY_TRY(assay_vector(&freqs, e, ASSAY_ROLE_ROPE_FREQS, -1));
     how.freqs = freqs;
     ASSAY_TRY(assay_point_begin(e, to, layer));
-    assay_rows y = assay_slots_rows(&e->slots, to);
+    assay_rows y = assay_slots_written(&e->slots, to);
     y.width = x.width;
     assay_op_rotary(y, x.width, x, head, n_head, e->positions, &how);
     return assay_point_done(e, to, layer);
@@ -102,7 +76,7 @@ static assay_status rotate_mla(assay_engine *e, int layer)
     ASSAY_TRY(rotate(e, ASSAY_POINT_Q_ROPE, q, key, e->part.n_head, layer));
     ASSAY_TRY(assay_point_read(&kv, e, ASSAY_POINT_KV_A, ASSAY_POINT_KV_LATENT));
     ASSAY_TRY(assay_forward_norm(e, ASSAY_POINT_KV_LATENT, assay_rows_columns(kv, 0, hp->n_rank_kv),
-                                 ASSAY_ROLE_ATTN_KV_A_NORM, hp->eps_kv_a, layer));
+                                 ASSAY_ROLE_ATTN_KV_A_NORM, ASSAY_NORM_KV_A, layer));
     return rotate(e, ASSAY_POINT_K_ROPE, assay_rows_columns(kv, hp->n_rank_kv, hp->d_rope), 0, 1,
                   layer);
 }
@@ -110,14 +84,18 @@ static assay_status rotate_mla(assay_engine *e, int layer)
 static assay_status kv_b_of(const float **out, assay_engine *e, int layer)
 {
     const assay_hparams *hp = e->hp;
-    if (!assay_model_keeps(e->model) && !e->kv_b_scratch) {
+    bool bent;
+    if ((!assay_model_keeps(e->model) || e->options.seams) && !e->kv_b_scratch) {
         size_t rank = (size_t)hp->n_rank_kv;
         ASSAY_TRY(assay_alloc(&e->kv_b_scratch,
                               (size_t)hp->n_head * (size_t)(hp->d_nope + hp->d_value) * rank +
                                   (size_t)hp->d_nope * rank,
                               sizeof *e->kv_b_scratch, "kv_b"));
     }
-    return assay_model_kv_b(out, e->model, layer, e->options.dtype, e->kv_b_scratch);
+    ASSAY_TRY(assay_bent_kv_b_parts(&bent, out, e, layer, e->kv_b_scratch));
+    if (!bent)
+        ASSAY_TRY(assay_model_kv_b(out, e->model, layer, e->options.dtype, e->kv_b_scratch));
+    return assay_bent_kv_b(&bent, out, e, layer, *out);
 }
 
 /* Keys and values per head. */
@@ -130,18 +108,18 @@ static assay_status expand(assay_engine *e, int layer)
     ASSAY_TRY(assay_point_read(&latent, e, ASSAY_POINT_KV_LATENT, ASSAY_POINT_KV_B));
     ASSAY_TRY(kv_b_of(&w, e, layer));
     ASSAY_TRY(assay_point_begin(e, ASSAY_POINT_KV_B, layer));
-    assay_op_linear(assay_slots_rows(&e->slots, ASSAY_POINT_KV_B), latent,
+    assay_op_linear(assay_slots_written(&e->slots, ASSAY_POINT_KV_B), latent,
                     w + e->part.head * b * hp->n_rank_kv, hp->n_rank_kv, false);
     ASSAY_TRY(assay_point_done(e, ASSAY_POINT_KV_B, layer));
     ASSAY_TRY(assay_point_read(&kv, e, ASSAY_POINT_KV_B, ASSAY_POINT_K));
     ASSAY_TRY(assay_point_read(&k_rope, e, ASSAY_POINT_K_ROPE, ASSAY_POINT_K));
     ASSAY_TRY(assay_point_begin(e, ASSAY_POINT_K, layer));
-    side_by_side(assay_slots_rows(&e->slots, ASSAY_POINT_K).at, kv, hp->d_nope, b, k_rope,
+    side_by_side(assay_slots_written(&e->slots, ASSAY_POINT_K).at, kv, hp->d_nope, b, k_rope,
                  hp->d_rope, 0, (int)n_head);
     ASSAY_TRY(assay_point_done(e, ASSAY_POINT_K, layer));
     ASSAY_TRY(assay_point_begin(e, ASSAY_POINT_V, layer));
     kv.at += hp->d_nope;
-    side_by_side(assay_slots_rows(&e->slots, ASSAY_POINT_V).at, kv, hp->d_value, b, kv, 0, 0,
+    side_by_side(assay_slots_written(&e->slots, ASSAY_POINT_V).at, kv, hp->d_value, b, kv, 0, 0,
                  (int)n_head);
     ASSAY_TRY(assay_point_done(e, ASSAY_POINT_V, layer));
     assay_rows k, v;
@@ -162,10 +140,11 @@ static assay_status halves_of(halves *out, assay_engine *e, int layer)
     const assay_weight *k_b = assay_model_weight(e->model, ASSAY_ROLE_ATTN_K_B, layer);
     const assay_weight *v_b = assay_model_weight(e->model, ASSAY_ROLE_ATTN_V_B, layer);
     *out = (halves){0};
-    if (!k_b || !v_b || !assay_model_keeps(e->model))
+    if (!k_b || !v_b || !assay_model_keeps(e->model) ||
+        assay_bent(e, ASSAY_SEAM_KV_B_VIEW, layer, 0) != 0)
         return kv_b_of(&out->kv_b, e, layer);
-    ASSAY_TRY(assay_model_decoded(&out->k_b, e->model, k_b, e->options.dtype));
-    return assay_model_decoded(&out->v_b, e->model, v_b, e->options.dtype);
+    ASSAY_TRY(assay_weight_values(&out->k_b, e, k_b));
+    return assay_weight_values(&out->v_b, e, v_b);
 }
 
 /* q absorbed with the key half of kv_b; the latent row with its rotated key goes into the cache. */
@@ -177,7 +156,7 @@ static assay_status absorb(assay_engine *e, int layer, const halves *w)
     float *row;
     ASSAY_TRY(assay_point_read(&q, e, ASSAY_POINT_Q, ASSAY_POINT_Q_LATENT));
     ASSAY_TRY(assay_point_begin(e, ASSAY_POINT_Q_LATENT, layer));
-    assay_rows y = assay_slots_rows(&e->slots, ASSAY_POINT_Q_LATENT);
+    assay_rows y = assay_slots_written(&e->slots, ASSAY_POINT_Q_LATENT);
     for (int h = 0; h < e->part.n_head; h++) {
         int64_t head = e->part.head + h;
         assay_rows to = assay_rows_columns(y, h * rank, rank);
@@ -197,12 +176,11 @@ static assay_status absorb(assay_engine *e, int layer, const halves *w)
 }
 
 /* o[h] = value half of head h times its latent output. */
-static assay_status value_up(assay_engine *e, int layer, const halves *w, int target)
+static assay_status value_up(assay_engine *e, const halves *w)
 {
     const assay_hparams *hp = e->hp;
     int64_t rank = hp->n_rank_kv, v = hp->d_value, b = hp->d_nope + v;
-    assay_rows x, y = assay_slots_rows(&e->slots, target);
-    (void)layer;
+    assay_rows x, y = assay_slots_written(&e->slots, ASSAY_POINT_OUT_ATTN);
     ASSAY_TRY(assay_point_read(&x, e, ASSAY_POINT_O_LATENT, ASSAY_POINT_KERNEL_OUT));
     for (int h = 0; h < e->part.n_head; h++) {
         int64_t head = e->part.head + h;
@@ -215,11 +193,11 @@ static assay_status value_up(assay_engine *e, int layer, const halves *w, int ta
 }
 
 /* Which keys each row of a span may see besides the causal mask; NULL: all. */
-static assay_status selection_of(uint8_t **out, assay_engine *e, const assay_span *s)
+static assay_status selection_of(uint8_t **out, assay_engine *e, const assay_span *s, int layer)
 {
     int64_t dims[ASSAY_MAX_DIMS];
     *out = NULL;
-    if (!e->hp->has_indexer)
+    if (!e->hp->has_indexer || assay_bent(e, ASSAY_SEAM_SELECT_IGNORED, layer, 0) != 0)
         return ASSAY_OK;
     ASSAY_TRY(assay_slots_read(&e->slots, ASSAY_POINT_INDEX_TOPK, ASSAY_POINT_KERNEL_OUT));
     const int32_t *ids = assay_slots_ids(&e->slots, ASSAY_POINT_INDEX_TOPK);
@@ -236,44 +214,74 @@ static assay_status selection_of(uint8_t **out, assay_engine *e, const assay_spa
     return ASSAY_OK;
 }
 
-/* What the kernel of this path reads, from the cache of one sequence. */
-static void keys_of(assay_attention *a, assay_engine *e, const assay_span *s, int layer)
+/* What the kernel of this path reads, from the cache of one sequence. own[2]: to free. */
+static assay_status keys_of(assay_attention *a, float *own[2], assay_engine *e, const assay_span *s,
+                            int layer)
 {
     const assay_hparams *hp = e->hp;
     if (hp->is_mla && e->options.path == ASSAY_PATH_LATENT) {
-        assay_kvcache_read(&a->keys, &a->key_stride, e->cache, ASSAY_KV_LATENT, layer, s->sequence,
-                           s->n_keys);
+        ASSAY_TRY(
+            assay_cache_read(&a->keys, &a->key_stride, &own[0], e, ASSAY_KV_LATENT, layer, s));
         a->values = a->keys;
         a->value_stride = a->key_stride;
         a->d_key = hp->n_rank_kv + hp->d_rope;
         a->d_value = hp->n_rank_kv;
-        return;
+        return ASSAY_OK;
     }
-    assay_kvcache_read(&a->keys, &a->key_stride, e->cache, ASSAY_KV_K, layer, s->sequence,
-                       s->n_keys);
-    assay_kvcache_read(&a->values, &a->value_stride, e->cache, ASSAY_KV_V, layer, s->sequence,
-                       s->n_keys);
+    ASSAY_TRY(assay_cache_read(&a->keys, &a->key_stride, &own[0], e, ASSAY_KV_K, layer, s));
+    ASSAY_TRY(assay_cache_read(&a->values, &a->value_stride, &own[1], e, ASSAY_KV_V, layer, s));
     a->d_key = hp->is_mla ? hp->d_nope + hp->d_rope : hp->d_head;
     a->d_value = hp->d_value;
     a->key_head = a->d_key;
     a->value_head = a->d_value;
+    return ASSAY_OK;
+}
+
+/* What differs from head to head: its key head, and what seams do to one head. */
+static void heads_of(int *kv_head, float *scale, float *gain, const assay_engine *e, int layer)
+{
+    const assay_part *p = &e->part;
+    bool shared = e->hp->is_mla && e->options.path == ASSAY_PATH_LATENT;
+    int map = (int)assay_bent(e, ASSAY_SEAM_KV_HEAD_MAP, layer, 0);
+    int per_kv_head = p->n_head / p->n_head_kv;
+    for (int h = 0; h < p->n_head; h++) {
+        assay_seam_place place = assay_place_of(e, layer);
+        place.head = p->head + h;
+        kv_head[h] = shared     ? 0
+                     : map == 1 ? h % p->n_head_kv
+                     : map == 2 ? (h / per_kv_head + 1) % p->n_head_kv
+                                : h / per_kv_head;
+        scale[h] = (float)assay_seam_value(e->options.seams, ASSAY_SEAM_SOFTMAX_SCALE, place, 1);
+        gain[h] = (float)assay_seam_value(e->options.seams, ASSAY_SEAM_HEAD_GAIN, place, 1);
+    }
+}
+
+/* Keys that each row sees, by the causal mask and what seams do to it. */
+static void mask_of(int64_t *begin, int64_t *end, const assay_engine *e, const assay_span *s,
+                    int layer)
+{
+    int64_t shift = (int64_t)assay_bent(e, ASSAY_SEAM_MASK_SHIFT, layer, 0);
+    int64_t window = (int64_t)assay_bent(e, ASSAY_SEAM_MASK_WINDOW, layer, 0);
+    bool none = assay_bent(e, ASSAY_SEAM_MASK_NONE, layer, 0) != 0;
+    for (int64_t r = 0; r < s->n_rows; r++) {
+        int64_t last = s->first + r + 1 + shift;
+        end[r] = none || last > s->n_keys ? s->n_keys : last < 0 ? 0 : last;
+        begin[r] = window > 0 && end[r] > window ? end[r] - window : 0;
+    }
 }
 
 static assay_status kernel_of_span(assay_engine *e, const assay_span *s, int layer, assay_rows q,
                                    assay_rows o, assay_rows lse, float *probs)
 {
     int kv_head[e->part.n_head];
+    float scale[e->part.n_head], gain[e->part.n_head], *own[2] = {NULL, NULL};
     int64_t *range;
     uint8_t *selected = NULL;
     assay_status status;
-    bool shared = e->hp->is_mla && e->options.path == ASSAY_PATH_LATENT;
-    int per_kv_head = e->part.n_head / e->part.n_head_kv;
-    for (int h = 0; h < e->part.n_head; h++)
-        kv_head[h] = shared ? 0 : h / per_kv_head;
     ASSAY_TRY(assay_alloc(&range, (size_t)s->n_rows * 2, sizeof *range, "mask"));
-    for (int64_t r = 0; r < s->n_rows; r++)
-        range[s->n_rows + r] = s->first + r + 1;
-    status = selection_of(&selected, e, s);
+    mask_of(range, range + s->n_rows, e, s, layer);
+    heads_of(kv_head, scale, gain, e, layer);
+    status = selection_of(&selected, e, s, layer);
     if (status == ASSAY_OK) {
         assay_attention a = {.n_head = e->part.n_head,
                              .kv_head = kv_head,
@@ -284,10 +292,16 @@ static assay_status kernel_of_span(assay_engine *e, const assay_span *s, int lay
                              .end = range + s->n_rows,
                              .selected = selected,
                              .scale = e->hp->softmax_scale,
+                             .cap = assay_bent(e, ASSAY_SEAM_LOGIT_CAP, layer, 0),
+                             .head_scale = scale,
+                             .head_gain = gain,
                              .round_probs = e->options.dtype == ASSAY_DTYPE_BF16};
-        keys_of(&a, e, s, layer);
-        status = assay_op_attention(o, lse, probs, e->n_keys_most, q, &a);
+        status = keys_of(&a, own, e, s, layer);
+        if (status == ASSAY_OK)
+            status = assay_op_attention(o, lse, probs, e->n_keys_most, q, &a);
     }
+    free(own[0]);
+    free(own[1]);
     free(selected);
     free(range);
     return status;
@@ -316,7 +330,7 @@ static assay_status kernel(assay_engine *e, int layer, assay_rows q, assay_rows 
         probs = b->data;
     }
     ASSAY_TRY(assay_point_begin(e, ASSAY_POINT_LSE, layer));
-    assay_rows lse = assay_slots_rows(&e->slots, ASSAY_POINT_LSE);
+    assay_rows lse = assay_slots_written(&e->slots, ASSAY_POINT_LSE);
     for (int i = 0; i < e->n_spans; i++)
         ASSAY_TRY(kernel_of_span(e, &e->spans[i], layer, q, o, lse, probs));
     clear_padding(e, o, lse);
@@ -329,39 +343,44 @@ static assay_status kernel(assay_engine *e, int layer, assay_rows q, assay_rows 
     return ASSAY_OK;
 }
 
+/* Blocks of heads as another rank order would have put them together. */
+static void reorder_heads(assay_engine *e, int layer)
+{
+    const assay_seam_setting *s =
+        assay_seam_at(e->options.seams, ASSAY_SEAM_HEAD_ORDER, assay_place_of(e, layer));
+    assay_rows y = assay_slots_rows(&e->slots, ASSAY_POINT_OUT_ATTN);
+    if (!s || s->n_ints < 2 || e->part.n_head % s->n_ints)
+        return;
+    int64_t width = y.width / s->n_ints;
+    for (int64_t t = 0; t < y.n; t++) {
+        float row[y.width];
+        memcpy(row, y.at + t * y.stride, (size_t)y.width * sizeof *row);
+        for (int i = 0; i < s->n_ints; i++)
+            if (s->ints[i] >= 0 && s->ints[i] < s->n_ints)
+                memcpy(y.at + t * y.stride + i * width, row + s->ints[i] * width,
+                       (size_t)width * sizeof *row);
+    }
+}
+
 /*
  * The hand-over: the caller allocates attn.out and gives the kernel a pointer to it; what the
  * kernel wrote (kernel_out) and what the output projection reads (out) are one buffer in a healthy
- * run. *target is where the kernel writes.
+ * run.
  */
-static assay_status open_output(assay_engine *e, int layer, int *target)
+static assay_status hand_over(assay_engine *e, int layer)
 {
-    int64_t dims[ASSAY_MAX_DIMS];
-    int n = assay_point_dims(dims, e, ASSAY_POINT_OUT_ATTN);
-    int mode = (int)assay_seam_value(e->options.seams, ASSAY_SEAM_ATTN_OUT_BUFFER,
-                                     assay_place_of(e, layer), 0);
-    *target = mode == 0 ? ASSAY_POINT_OUT_ATTN : ASSAY_SLOT_PRIVATE_OUT;
-    ASSAY_TRY(assay_point_begin(e, ASSAY_POINT_OUT_ATTN, layer));
-    if (mode == 0)
-        return ASSAY_OK;
-    assay_buffer *b = &e->slots.slots[ASSAY_POINT_OUT_ATTN].buffer;
-    if (mode == 1)
-        memset(b->data, 0, (size_t)assay_buffer_count(b) * sizeof(float));
-    return assay_slots_begin(&e->slots, ASSAY_SLOT_PRIVATE_OUT, layer, ASSAY_DTYPE_F32, n, dims);
-}
-
-static assay_status hand_over(assay_engine *e, int layer, int target)
-{
-    int64_t dims[ASSAY_MAX_DIMS];
-    int n = assay_point_dims(dims, e, ASSAY_POINT_KERNEL_OUT);
+    assay_slot *slot = &e->slots.slots[ASSAY_POINT_OUT_ATTN];
     if (e->options.dtype == ASSAY_DTYPE_BF16)
-        assay_op_round_bf16(assay_slots_rows(&e->slots, target));
-    assay_slots_done(&e->slots, target);
-    ASSAY_TRY(assay_slots_share(&e->slots, ASSAY_POINT_KERNEL_OUT, layer, target, 0, n, dims));
-    ASSAY_TRY(assay_point_show(e, ASSAY_POINT_KERNEL_OUT, layer, ASSAY_POINT_KERNEL_OUT, target,
-                               ASSAY_POINT_OUT_ATTN));
-    return assay_point_show(e, ASSAY_POINT_OUT_ATTN, layer, ASSAY_POINT_OUT_ATTN, target,
-                            ASSAY_POINT_OUT_ATTN);
+        assay_op_round_bf16(assay_slots_written(&e->slots, ASSAY_POINT_OUT_ATTN));
+    assay_bend_rows(e, ASSAY_POINT_KERNEL_OUT, layer,
+                    assay_slots_written(&e->slots, ASSAY_POINT_OUT_ATTN));
+    ASSAY_TRY(assay_point_settle(e, ASSAY_POINT_OUT_ATTN, layer));
+    assay_slots_done(&e->slots, ASSAY_POINT_OUT_ATTN);
+    ASSAY_TRY(assay_point_show(e, ASSAY_POINT_KERNEL_OUT, layer, &slot->written, &slot->written,
+                               &slot->buffer));
+    reorder_heads(e, layer);
+    return assay_point_show(e, ASSAY_POINT_OUT_ATTN, layer, &slot->buffer, &slot->written,
+                            &slot->buffer);
 }
 
 static assay_status project(assay_engine *e, int layer)
@@ -369,7 +388,7 @@ static assay_status project(assay_engine *e, int layer)
     assay_rows x;
     ASSAY_TRY(assay_point_read(&x, e, ASSAY_POINT_OUT_ATTN, ASSAY_POINT_PROJ));
     ASSAY_TRY(assay_point_begin(e, ASSAY_POINT_PROJ, layer));
-    ASSAY_TRY(assay_linear_role(e, assay_slots_rows(&e->slots, ASSAY_POINT_PROJ), x,
+    ASSAY_TRY(assay_linear_role(e, assay_slots_written(&e->slots, ASSAY_POINT_PROJ), x,
                                 ASSAY_ROLE_ATTN_OUTPUT, layer, ASSAY_ROLE_ATTN_OUTPUT_BIAS));
     return assay_point_done(e, ASSAY_POINT_PROJ, layer);
 }
@@ -389,29 +408,28 @@ static assay_status gather_q(assay_rows *q, assay_engine *e, assay_point a, int6
     return ASSAY_OK;
 }
 
-static assay_status mla_expanded(assay_engine *e, int layer, int target)
+static assay_status mla_expanded(assay_engine *e, int layer)
 {
     const assay_hparams *hp = e->hp;
     assay_rows q;
     ASSAY_TRY(gather_q(&q, e, ASSAY_POINT_Q, hp->d_nope, hp->d_nope + hp->d_rope));
-    return kernel(e, layer, q, assay_slots_rows(&e->slots, target));
+    return kernel(e, layer, q, assay_slots_written(&e->slots, ASSAY_POINT_OUT_ATTN));
 }
 
-static assay_status mla_latent(assay_engine *e, int layer, const halves *w, int target)
+static assay_status mla_latent(assay_engine *e, int layer, const halves *w)
 {
     assay_rows q;
     ASSAY_TRY(gather_q(&q, e, ASSAY_POINT_Q_LATENT, e->hp->n_rank_kv, e->hp->n_rank_kv));
     ASSAY_TRY(assay_point_begin(e, ASSAY_POINT_O_LATENT, layer));
-    ASSAY_TRY(kernel(e, layer, q, assay_slots_rows(&e->slots, ASSAY_POINT_O_LATENT)));
+    ASSAY_TRY(kernel(e, layer, q, assay_slots_written(&e->slots, ASSAY_POINT_O_LATENT)));
     ASSAY_TRY(assay_point_done(e, ASSAY_POINT_O_LATENT, layer));
-    return value_up(e, layer, w, target);
+    return value_up(e, w);
 }
 
 static assay_status mla(assay_engine *e, int layer)
 {
     bool latent = e->options.path == ASSAY_PATH_LATENT;
     halves w;
-    int target;
     ASSAY_TRY(queries(e, layer));
     ASSAY_TRY(rotate_mla(e, layer));
     if (latent) {
@@ -422,9 +440,9 @@ static assay_status mla(assay_engine *e, int layer)
     }
     if (e->hp->has_indexer && e->hp->index_full[layer])
         ASSAY_TRY(assay_forward_index(e, layer));
-    ASSAY_TRY(open_output(e, layer, &target));
-    ASSAY_TRY(latent ? mla_latent(e, layer, &w, target) : mla_expanded(e, layer, target));
-    return hand_over(e, layer, target);
+    ASSAY_TRY(assay_point_begin(e, ASSAY_POINT_OUT_ATTN, layer));
+    ASSAY_TRY(latent ? mla_latent(e, layer, &w) : mla_expanded(e, layer));
+    return hand_over(e, layer);
 }
 
 /* One of q, k, v of llama: a tensor of its own, or rows `first` ... of the merged one. */
@@ -433,7 +451,7 @@ static assay_status llama_part(assay_engine *e, assay_point to, assay_rows x, as
 {
     const assay_weight *own = assay_model_weight(e->model, role, layer);
     ASSAY_TRY(assay_point_begin(e, to, layer));
-    assay_rows y = assay_slots_rows(&e->slots, to);
+    assay_rows y = assay_slots_written(&e->slots, to);
     if (own) {
         ASSAY_TRY(assay_linear_role(e, y, x, role, layer, bias));
     } else {
@@ -454,7 +472,6 @@ static assay_status llama(assay_engine *e, int layer)
     const assay_hparams *hp = e->hp;
     const assay_part *p = &e->part;
     int64_t d = hp->d_head;
-    int target;
     assay_rows x;
     ASSAY_TRY(assay_point_read(&x, e, ASSAY_POINT_IN_NORM, ASSAY_POINT_Q));
     ASSAY_TRY(llama_part(e, ASSAY_POINT_Q, x, ASSAY_ROLE_ATTN_Q, ASSAY_ROLE_ATTN_Q_BIAS,
@@ -473,10 +490,10 @@ static assay_status llama(assay_engine *e, int layer)
     ASSAY_TRY(assay_cache_write(e, ASSAY_KV_K, layer, x));
     ASSAY_TRY(assay_point_read(&x, e, ASSAY_POINT_V, ASSAY_POINT_KERNEL_OUT));
     ASSAY_TRY(assay_cache_write(e, ASSAY_KV_V, layer, x));
-    ASSAY_TRY(open_output(e, layer, &target));
+    ASSAY_TRY(assay_point_begin(e, ASSAY_POINT_OUT_ATTN, layer));
     ASSAY_TRY(assay_point_read(&x, e, ASSAY_POINT_Q_ROPE, ASSAY_POINT_KERNEL_OUT));
-    ASSAY_TRY(kernel(e, layer, x, assay_slots_rows(&e->slots, target)));
-    return hand_over(e, layer, target);
+    ASSAY_TRY(kernel(e, layer, x, assay_slots_written(&e->slots, ASSAY_POINT_OUT_ATTN)));
+    return hand_over(e, layer);
 }
 
 assay_status assay_forward_attention(assay_engine *e, int layer)

@@ -95,14 +95,24 @@ static assay_status linear_streaming(assay_engine *e, assay_rows y, assay_rows x
     return ASSAY_OK;
 }
 
+assay_status assay_weight_values(const float **out, assay_engine *e, const assay_weight *weight)
+{
+    bool bent;
+    *out = NULL;
+    ASSAY_TRY(assay_bent_weight(&bent, out, e, weight));
+    if (bent || !assay_model_keeps(e->model))
+        return ASSAY_OK;
+    return assay_model_decoded(out, e->model, weight, e->options.dtype);
+}
+
 assay_status assay_linear(assay_engine *e, assay_rows y, assay_rows x, const assay_weight *weight,
                           assay_slice slice, bool add)
 {
     const float *values;
     ASSAY_BUG_IF(y.width != slice.n_rows || x.width != slice.n_columns);
-    if (!assay_model_keeps(e->model))
+    ASSAY_TRY(assay_weight_values(&values, e, weight));
+    if (!values)
         return linear_streaming(e, y, x, weight, slice, add);
-    ASSAY_TRY(assay_model_decoded(&values, e->model, weight, e->options.dtype));
     assay_op_linear(y, x, values + slice.row * weight->width + slice.column, weight->width, add);
     return ASSAY_OK;
 }
@@ -111,8 +121,9 @@ assay_status assay_vector(const float **out, assay_engine *e, assay_role role, i
 {
     const assay_weight *w = assay_model_weight(e->model, role, layer);
     float *memory;
-    if (assay_model_keeps(e->model))
-        return assay_model_decoded(out, e->model, w, e->options.dtype);
+    ASSAY_TRY(assay_weight_values(out, e, w));
+    if (*out)
+        return ASSAY_OK;
     ASSAY_TRY(assay_scratch(&memory, e, (size_t)(w->n_rows * w->width)));
     *out = memory;
     return assay_model_decode_rows(memory, w, 0, w->n_rows, e->options.dtype);

@@ -25,17 +25,29 @@ static bool fits(int selector, int place)
     return selector < 0 || selector == place;
 }
 
-const assay_seam_setting *assay_seam_at(const assay_seams *seams, assay_seam seam,
-                                        assay_seam_place place)
+static const assay_seam_setting *find(const assay_seams *seams, assay_seam seam,
+                                      assay_seam_place place, bool any, int which)
 {
     for (int i = 0; seams && i < seams->n; i++) {
         const assay_seam_setting *s = &seams->settings[i];
-        if (s->seam == seam && fits(s->layer, place.layer) && fits(s->head, place.head) &&
-            fits(s->rank, place.rank) && fits(s->step, place.step) &&
-            fits(s->sequence, place.sequence))
+        if (s->seam == seam && (any || s->n_ints == 0 || s->ints[0] == which) &&
+            fits(s->layer, place.layer) && fits(s->head, place.head) && fits(s->rank, place.rank) &&
+            fits(s->step, place.step) && fits(s->sequence, place.sequence))
             return s;
     }
     return NULL;
+}
+
+const assay_seam_setting *assay_seam_at(const assay_seams *seams, assay_seam seam,
+                                        assay_seam_place place)
+{
+    return find(seams, seam, place, true, 0);
+}
+
+const assay_seam_setting *assay_seam_of(const assay_seams *seams, assay_seam seam,
+                                        assay_seam_place place, int which)
+{
+    return find(seams, seam, place, false, which);
 }
 
 double assay_seam_value(const assay_seams *seams, assay_seam seam, assay_seam_place place,

@@ -50,6 +50,10 @@ const char *assay_seam_meaning(assay_seam seam);
 const assay_seam_setting *assay_seam_at(const assay_seams *seams, assay_seam seam,
                                         assay_seam_place place);
 
+/* The same, of settings whose ints[0] is `which` or that have no ints. */
+const assay_seam_setting *assay_seam_of(const assay_seams *seams, assay_seam seam,
+                                        assay_seam_place place, int which);
+
 /* `right` unless a setting applies. */
 double assay_seam_value(const assay_seams *seams, assay_seam seam, assay_seam_place place,
                         double right);

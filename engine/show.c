@@ -56,13 +56,40 @@ int assay_point_dims(int64_t dims[ASSAY_MAX_DIMS], const assay_engine *e, assay_
     return n;
 }
 
+/* Mode of an op's hand-over, and the count that goes with it. */
+static int divert_of(const assay_engine *e, assay_point point, int layer, int64_t *n)
+{
+    const assay_seams *seams = e->options.seams;
+    const assay_seam_setting *s;
+    assay_seam_place place = assay_place_of(e, layer);
+    if (point == ASSAY_POINT_OUT_ATTN) {
+        s = assay_seam_at(seams, ASSAY_SEAM_ATTN_OUT_BUFFER, place);
+        *n = s && s->n_ints > 0 ? s->ints[0] : 0;
+    } else {
+        s = assay_seam_of(seams, ASSAY_SEAM_OUTPUT_BUFFER, place, (int)point);
+        s = s && s->n_ints > 0 ? s : NULL;
+        *n = s && s->n_ints > 1 ? s->ints[1] : 0;
+    }
+    return s && s->value >= ASSAY_DIVERT_ZEROED && s->value <= ASSAY_DIVERT_HEADS
+               ? (int)s->value
+               : ASSAY_DIVERT_NONE;
+}
+
 assay_status assay_point_begin(assay_engine *e, assay_point point, int layer)
 {
-    int64_t dims[ASSAY_MAX_DIMS];
+    int64_t dims[ASSAY_MAX_DIMS], unused;
     int n = assay_point_dims(dims, e, point);
-    return assay_slots_begin(&e->slots, point, layer,
-                             assay_point_at(point)->is_ids ? ASSAY_DTYPE_I32 : ASSAY_DTYPE_F32, n,
-                             dims);
+    bool ids = assay_point_at(point)->is_ids;
+    return assay_slots_begin_diverted(
+        &e->slots, point, layer, ids ? ASSAY_DTYPE_I32 : ASSAY_DTYPE_F32, n, dims,
+        ids ? ASSAY_DIVERT_NONE : divert_of(e, point, layer, &unused));
+}
+
+assay_status assay_point_settle(assay_engine *e, assay_point point, int layer)
+{
+    int64_t n;
+    divert_of(e, point, layer, &n);
+    return assay_slots_settle(&e->slots, point, n, e->part.n_head);
 }
 
 bool assay_point_wanted(const assay_engine *e, assay_point point, int layer)
@@ -73,18 +100,17 @@ bool assay_point_wanted(const assay_engine *e, assay_point point, int layer)
     return o->tap && (!o->wants || o->wants(o->tap_user, point, layer));
 }
 
-assay_status assay_point_show(assay_engine *e, assay_point point, int layer, int slot,
-                              int written_slot, int read_slot)
+assay_status assay_point_show(assay_engine *e, assay_point point, int layer,
+                              const assay_buffer *shown, const assay_buffer *written,
+                              const assay_buffer *read)
 {
     const assay_engine_options *o = &e->options;
     if (!assay_point_wanted(e, point, layer))
         return ASSAY_OK;
-    const assay_buffer *written = &e->slots.slots[written_slot].buffer;
-    const assay_buffer *read = &e->slots.slots[read_slot].buffer;
     assay_tap_event event = {
         .point = point,
         .layer = layer,
-        .buffer = &e->slots.slots[slot].buffer,
+        .buffer = shown,
         .rows = {e->batch.n, e->batch.tokens, e->positions, e->sequences},
         .step = e->step,
         .is_prefill = e->is_prefill,
@@ -107,14 +133,18 @@ assay_status assay_point_show(assay_engine *e, assay_point point, int layer, int
 
 assay_status assay_point_done_exact(assay_engine *e, assay_point point, int layer)
 {
+    const assay_slot *slot = &e->slots.slots[point];
+    if (!assay_point_at(point)->is_ids)
+        assay_bend_rows(e, point, layer, assay_slots_written(&e->slots, point));
+    ASSAY_TRY(assay_point_settle(e, point, layer));
     assay_slots_done(&e->slots, point);
-    return assay_point_show(e, point, layer, point, point, point);
+    return assay_point_show(e, point, layer, &slot->buffer, &slot->written, &slot->buffer);
 }
 
 assay_status assay_point_done(assay_engine *e, assay_point point, int layer)
 {
     if (e->options.dtype == ASSAY_DTYPE_BF16)
-        assay_op_round_bf16(assay_slots_rows(&e->slots, point));
+        assay_op_round_bf16(assay_slots_written(&e->slots, point));
     return assay_point_done_exact(e, point, layer);
 }
 

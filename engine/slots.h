@@ -19,19 +19,36 @@
 #include "engine/engine.h"
 #include "engine/ops/rows.h"
 
-/* Buffers that are no point: memory of merged projections and the kernel's private output. */
+/* Buffers that are no point: memory of merged projections. */
 enum {
     ASSAY_SLOT_FUSED_QA = ASSAY_POINT_COUNT,
     ASSAY_SLOT_FUSED_GATE_UP,
     ASSAY_SLOT_FUSED_SHARED,
-    ASSAY_SLOT_PRIVATE_OUT,
     ASSAY_SLOT_COUNT
 };
 
+/* Where an op writes when its caller's buffer is not the one (modes of the seams attn-out-buffer
+ * and output-buffer). */
+enum {
+    ASSAY_DIVERT_NONE,
+    ASSAY_DIVERT_ZEROED,
+    ASSAY_DIVERT_POISONED,
+    ASSAY_DIVERT_LAST_USE,
+    ASSAY_DIVERT_LAST_STEP,
+    ASSAY_DIVERT_ROWS_POISONED,
+    ASSAY_DIVERT_ROWS_ZEROED,
+    ASSAY_DIVERT_HEADS
+};
+
 typedef struct assay_slot {
-    assay_buffer buffer; /* of this use; data NULL: not in use */
-    void *memory;
-    size_t bytes;
+    assay_buffer buffer;  /* of this use: what the reader reads; data NULL: not in use */
+    assay_buffer written; /* what the op writes; the same as buffer in a healthy run */
+    int divert;
+    void *memory, *own; /* the caller's, and the op's own when diverted */
+    size_t bytes, own_bytes;
+    float **last_step; /* [layer + 1] values of the last step, kept for ASSAY_DIVERT_LAST_STEP */
+    int64_t *n_last_step;
+    int n_layers;
     int layer;
     bool is_written, is_read, is_checked;
 } assay_slot;
@@ -52,6 +69,14 @@ assay_status assay_slots_begin(assay_slots *s, int slot, int layer, assay_dtype 
  * of's). */
 assay_status assay_slots_share(assay_slots *s, int slot, int layer, int of, int64_t first,
                                int n_dims, const int64_t *dims);
+/*
+ * begin() in which the op gets a buffer of its own to write (mode: ASSAY_DIVERT_*); settle(), once
+ * it has, leaves in the caller's what the mode says: the first n rows (or the first n of n_heads
+ * equal columns), or nothing of it.
+ */
+assay_status assay_slots_begin_diverted(assay_slots *s, int slot, int layer, assay_dtype dtype,
+                                        int n_dims, const int64_t *dims, int mode);
+assay_status assay_slots_settle(assay_slots *s, int slot, int64_t n, int64_t n_heads);
 void assay_slots_done(assay_slots *s, int slot);
 /* Marks the slot as consumed by `reader`. */
 assay_status assay_slots_read(assay_slots *s, int slot, assay_point reader);
@@ -61,6 +86,8 @@ void assay_slots_no_reader(assay_slots *s, int slot);
 assay_status assay_slots_end_step(assay_slots *s);
 
 /* First axis as rows, the others together as columns. */
+/* What the op writes: the same as assay_slots_rows in a healthy run. */
+assay_rows assay_slots_written(const assay_slots *s, int slot);
 assay_rows assay_slots_rows(const assay_slots *s, int slot);
 int32_t *assay_slots_ids(const assay_slots *s, int slot);
 

@@ -21,15 +21,16 @@ static bool sees(const assay_attention *a, int64_t row, int64_t j)
 }
 
 /* Scores to probabilities in place; returns the log-sum-exp. */
-static float softmax(float *s, const assay_attention *a, int64_t row)
+static float softmax(float *s, const assay_attention *a, int head, int64_t row)
 {
+    float scale = (float)(a->scale * (a->head_scale ? a->head_scale[head] : 1.0f));
     float most = -INFINITY;
     double sum = 0;
     bool any = false, nan = false;
     for (int64_t j = 0; j < a->n_keys; j++) {
         if (!sees(a, row, j))
             continue;
-        s[j] *= (float)a->scale;
+        s[j] *= scale;
         if (a->cap > 0)
             s[j] = (float)a->cap * tanhf(s[j] / (float)a->cap);
         nan = nan || isnan(s[j]);
@@ -81,7 +82,7 @@ static void one_head(assay_rows o, assay_rows lse, float *probs, int64_t n_probs
         assay_op_linear(assay_rows_of(w->s, n, a->n_keys), assay_rows_of(w->q, n, a->d_key), keys,
                         a->key_stride, false);
         for (int64_t i = 0; i < n; i++)
-            l[i] = softmax(w->s + i * a->n_keys, a, first + i);
+            l[i] = softmax(w->s + i * a->n_keys, a, head, first + i);
         assay_op_linear_t(assay_rows_of(w->o, n, a->d_value), assay_rows_of(w->s, n, a->n_keys),
                           values, a->value_stride, false);
         for (int64_t i = 0; i < n; i++)

@@ -33,9 +33,10 @@ typedef struct assay_attention {
     const int64_t *begin, *end; /* [n_rows] */
     const uint8_t *selected;    /* [n_rows, n_keys] or NULL */
     double scale;
-    double cap;             /* s = cap tanh(s / cap); 0: none */
-    const float *head_gain; /* [n_head] on o, or NULL */
-    bool round_probs;       /* bfloat16 probabilities */
+    double cap;              /* s = cap tanh(s / cap); 0: none */
+    const float *head_scale; /* [n_head] factor on scale, or NULL */
+    const float *head_gain;  /* [n_head] on o, or NULL */
+    bool round_probs;        /* bfloat16 probabilities */
 } assay_attention;
 
 /* q: rows of n_head * d_key; o: rows of n_head * d_value; lse: rows of n_head; probs: [n_head, q.n,

@@ -13,7 +13,7 @@ void assay_op_index_scores(float *scores, int64_t n_all, float *dots, const floa
                     assay_rows_of((float *)q, how->n_head, how->d_head), k.at, k.stride, false);
     for (int64_t j = 0; j < k.n; j++) {
         float sum = 0;
-        for (int h = 0; h < how->n_head; h++) {
+        for (int h = 0; h < how->n_summed; h++) {
             float dot = dots[h * k.n + j];
             if (!how->no_relu && dot < 0)
                 dot = 0;

@@ -17,6 +17,7 @@
 
 typedef struct assay_indexer {
     int n_head, d_head;
+    int n_summed; /* heads in the sum; right: n_head */
     double scale;
     bool no_relu;
     int64_t top_k;

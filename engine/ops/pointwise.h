@@ -14,8 +14,15 @@
 #include "engine/ops/rows.h"
 
 void assay_op_swiglu(assay_rows y, assay_rows gate, assay_rows up);
+/* gelu(gate) * up with the exact gelu: what another model has in that place. */
+void assay_op_geglu(assay_rows y, assay_rows gate, assay_rows up);
 void assay_op_add(assay_rows y, assay_rows a, assay_rows b);
+/* y = a + times * b; times is 1 in every engine that is right */
+void assay_op_add_times(assay_rows y, assay_rows a, assay_rows b, double times);
 int32_t assay_op_greedy(const float *logits, int64_t n);
 void assay_op_round_bf16(assay_rows y);
+/* y = y * factor; y = cap tanh(y / cap) */
+void assay_op_scale(assay_rows y, double factor);
+void assay_op_cap(assay_rows y, double cap);
 
 #endif

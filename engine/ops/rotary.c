@@ -63,7 +63,7 @@ void assay_op_rotary(assay_rows y, int64_t y_head, assay_rows x, int64_t x_head,
     for (int64_t t = 0; t < x.n; t++) {
         bool still = how->skip || positions[t] < 0;
         for (int i = 0; i < half; i++) {
-            double angle = (positions[t] + how->position_offset) * f[i];
+            double angle = (positions[t] * how->position_scale + how->position_offset) * f[i];
             cosine[i] = still ? 1 : (float)(cos(angle) * how->magnitude);
             sine[i] = still ? 0 : (float)(sin(how->inverse ? -angle : angle) * how->magnitude);
         }

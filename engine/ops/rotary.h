@@ -31,8 +31,8 @@ typedef struct assay_rotary {
     double orig_context, beta_fast, beta_slow;
     double magnitude;
     bool half_split, skip, inverse;
-    double position_offset;
-    const float *freqs; /* [turned / 2] or NULL */
+    double position_offset, position_scale; /* angle = (position * scale + offset) * f */
+    const float *freqs;                     /* [turned / 2] or NULL */
 } assay_rotary;
 
 /* f[turned / 2] */

@@ -483,12 +483,14 @@ START_TEST(forward_ledger_names_an_output_that_nobody_reads)
     seeded_prompt(ids, 8);
     EXPECT_OK(assay_engine_generate(&next, engine, ids, 8, 1, 0, NULL, NULL));
     ck_assert_int_eq(assay_engine_n_buffer_faults(engine), 2);
-    const assay_buffer_fault *read = assay_engine_buffer_fault_at(engine, 0);
-    const assay_buffer_fault *unread = assay_engine_buffer_fault_at(engine, 1);
+    const assay_buffer_fault *unread = assay_engine_buffer_fault_at(engine, 0);
+    const assay_buffer_fault *read = assay_engine_buffer_fault_at(engine, 1);
     ck_assert_int_eq(read->unread, false);
     ck_assert_int_eq(read->point, ASSAY_POINT_OUT_ATTN);
     ck_assert_int_eq(read->layer, 1);
     ck_assert_int_eq(unread->unread, true);
+    ck_assert_int_eq(unread->point, ASSAY_POINT_KERNEL_OUT);
+    ck_assert_uint_ne(unread->written_owner, read->read_owner);
     ck_assert_int_eq(unread->layer, 1);
     assay_engine_free(engine);
     assay_model_close(model);

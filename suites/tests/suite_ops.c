@@ -17,7 +17,7 @@ static void expect_floats(const float *got, const double *want, int n, double bo
 }
 
 static const assay_rotary plain = {
-    .turned = 8, .frequency_width = 8, .base = 10000, .factor = 1, .magnitude = 1};
+    .turned = 8, .frequency_width = 8, .base = 10000, .factor = 1, .magnitude = 1, .position_scale = 1};
 
 START_TEST(rotary_turns_adjacent_pairs)
 {
