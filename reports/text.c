@@ -31,8 +31,7 @@ uint32_t assay_text_next(const char **text)
     return code;
 }
 
-/* Bytes of one code point. */
-static int encode(char out[4], uint32_t code)
+int assay_text_encode(char out[4], uint32_t code)
 {
     if (code < 0x80) {
         out[0] = (char)code;
@@ -59,7 +58,7 @@ static int encode(char out[4], uint32_t code)
 static void put_code(FILE *out, uint32_t code)
 {
     char bytes[4];
-    fwrite(bytes, 1, (size_t)encode(bytes, code), out);
+    fwrite(bytes, 1, (size_t)assay_text_encode(bytes, code), out);
 }
 
 static bool is_control(uint32_t code)
@@ -150,7 +149,7 @@ char *assay_text_utf8(const char *text)
     if (!out)
         return NULL;
     for (uint32_t code; (code = assay_text_next(&text));)
-        n += (size_t)encode(out + n, code);
+        n += (size_t)assay_text_encode(out + n, code);
     out[n] = '\0';
     return out;
 }

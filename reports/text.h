@@ -16,6 +16,9 @@
 /* Next code point; *text is advanced by at least one byte. 0xFFFD for a bad byte; 0 at the end. */
 uint32_t assay_text_next(const char **text);
 
+/* Bytes of one code point as UTF-8; returns how many. */
+int assay_text_encode(char out[4], uint32_t code);
+
 typedef enum {
     ASSAY_TEXT_TERMINAL, /* control characters (C0, DEL, C1) and direction marks become U+FFFD;
                             line ends and tabs a blank */
