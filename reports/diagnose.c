@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reports/diagnose_pictures.h"
 #include "reports/diagnose_private.h"
 #include "reports/series.h"
 
@@ -203,6 +204,7 @@ assay_status assay_diagnose(assay_result *result, assay_run *run, assay_oracle *
     ASSAY_GO(add_notes(result, &d));
     ASSAY_GO(assay_diagnosis_findings(result, &d, options->reproduce));
     ASSAY_GO(add_series(result, &d));
+    ASSAY_GO(assay_series_expert_load(result, run));
     if (!assay_run_about(run)->is_complete)
         result->inconclusive = true;
 out:

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reports/diagnose_pictures.h"
 #include "reports/diagnose_private.h"
 #include "reports/text.h"
 
@@ -233,6 +234,7 @@ static assay_status make_finding(assay_result *result, assay_diagnosis *d, int f
     if (reproduce)
         ASSAY_GO(set_text(&f.reproduce, "%s", reproduce));
     ASSAY_GO(assay_result_add_finding(result, &f));
+    ASSAY_GO(assay_diagnosis_pictures(result, result->n_findings - 1, d->forced, l->index));
 out:
     assay_finding_clear(&f);
     return s;

@@ -97,6 +97,17 @@ const char *assay_summary_open_reason(const assay_result *result)
     return result->notes.n ? result->notes.items[0] : "nothing was judged";
 }
 
+const char *assay_summary_sentence(const assay_finding *finding)
+{
+    const char *sentence = finding->sentence, *point = finding->point;
+    size_t n = point ? strlen(point) : 0;
+    if (!sentence || !*sentence)
+        return finding->kind && *finding->kind ? finding->kind : "wrong numbers";
+    if (n && !strncmp(sentence, point, n) && !strncmp(sentence + n, ": ", 2) && sentence[n + 2])
+        return sentence + n + 2;
+    return sentence;
+}
+
 static void append_list(char *out, size_t room, const char *one, const char *many,
                         const assay_numbers *list)
 {

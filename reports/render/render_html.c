@@ -57,7 +57,9 @@ static const char style[] =
     "thead th{color:var(--soft);font-weight:600}tbody th{font-weight:500}\n"
     ".scroll{overflow:auto;max-height:26rem;font-size:.85rem}\n"
     "tr.bad td,tr.bad th{color:var(--bad)}\n"
-    "figure{margin:0 0 1.5rem;break-inside:avoid}img{max-width:100%;height:auto;display:block}\n"
+    ".figures{display:flex;flex-wrap:wrap;gap:0 2rem;align-items:flex-start}"
+    "figure{margin:0 0 "
+    "1.5rem;break-inside:avoid;max-width:100%}img{max-width:100%;height:auto;display:block}\n"
     "figcaption{color:var(--soft);font-size:.9rem;margin:.25rem 0}\n"
     "details{margin:.25rem 0}summary{cursor:pointer;color:var(--soft)}\n"
     ".hidden{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%);"
@@ -79,7 +81,7 @@ static void code(FILE *out, const char *text)
     fputs("</code>", out);
 }
 
-static const char * or (const char *text, const char *other)
+static const char *either(const char *text, const char *other)
 {
     return text && *text ? text : other;
 }
@@ -191,11 +193,11 @@ static void finding(FILE *out, const assay_result *result, int index)
     char text[512];
     fprintf(out, "<article class=\"card\" aria-labelledby=\"f%d\">\n<h3 id=\"f%d\">%d. ", index,
             index, index + 1);
-    put(out, or (f->fault_class, "UNKNOWN"));
+    put(out, either(f->fault_class, "UNKNOWN"));
     fputs(" at ", out);
-    code(out, or (f->point, "unknown place"));
+    code(out, either(f->point, "unknown place"));
     fputs("</h3>\n<p>", out);
-    put(out, or (f->sentence, f->kind));
+    put(out, assay_summary_sentence(f));
     fputs("</p>\n<dl>\n", out);
     row(out, "Kind", f->kind);
     code_row(out, "Last good point", f->last_good);
@@ -219,9 +221,9 @@ static void finding(FILE *out, const assay_result *result, int index)
         put(out, f->reproduce);
         fputs("</code></pre></dd>\n", out);
     }
-    fputs("</dl>\n", out);
+    fputs("</dl>\n<div class=\"figures\">\n", out);
     assay_pictures_of(out, result, index);
-    fputs("</article>\n", out);
+    fputs("</div>\n</article>\n", out);
 }
 
 static void checks(FILE *out, const assay_result *result)
@@ -264,9 +266,10 @@ static void pictures(FILE *out, const assay_result *result)
         fputs("<p>gnuplot, which draws the pictures, is not installed: tables stand in their "
               "place.</p>\n",
               out);
+    fputs("<div class=\"figures\">\n", out);
     assay_pictures_depth(out, result);
     assay_pictures_of(out, result, -1);
-    fputs("</section>\n", out);
+    fputs("</div>\n</section>\n", out);
 }
 
 static void notes(FILE *out, const assay_result *result)

@@ -49,7 +49,7 @@ static void finding(FILE *out, int number, const assay_finding *f)
     fputs(" at ", out);
     code(out, f->point && *f->point ? f->point : "unknown place");
     fputs("\n\n", out);
-    put(out, f->sentence);
+    put(out, assay_summary_sentence(f));
     fputs("\n\n", out);
     item(out, "kind", f->kind);
     item(out, "where", assay_summary_where(text, sizeof text, f));

@@ -107,8 +107,7 @@ static json_t *finding(json_t *rules, const assay_result *result, const assay_fi
     if (asprintf(&about, "Fault class %s", class) < 0)
         about = NULL;
     if (asprintf(&text, "%s at %s: %s%s%s", class, *point ? point : "unknown place",
-                 f->sentence && *f->sentence ? f->sentence : "wrong numbers",
-                 f->last_good ? ". Last good point before it: " : "",
+                 assay_summary_sentence(f), f->last_good ? ". Last good point before it: " : "",
                  f->last_good ? f->last_good : "") < 0)
         text = NULL;
     if (asprintf(&print, "%s|%s|%s", class, f->kind ? f->kind : "", point) < 0)

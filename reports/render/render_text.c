@@ -65,26 +65,19 @@ static void list(const page *p, const char *label, const assay_strings *items)
         line(p, i ? "" : label, items->items[i]);
 }
 
-static const char * or (const char *text, const char *other)
+static const char *either(const char *text, const char *other)
 {
     return text && *text ? text : other;
 }
 
-/* " (layers 0-3, rank 1)": what the point alone does not say. */
+/* " (ranks 0-3)": what point and sentence do not say. */
 static const char *spread(char *out, size_t room, const assay_finding *f)
 {
-    char layers[40], ranks[40];
-    assay_text_ranges(layers, sizeof layers, &f->layers);
+    char ranks[40];
     assay_text_ranges(ranks, sizeof ranks, &f->ranks);
-    bool many = f->layers.n > 1, ranked = f->ranks.n > 0;
     out[0] = '\0';
-    if (many || ranked)
-        snprintf(out, room, " (%s%s%s%s%s)", many ? "layers " : "", many ? layers : "",
-                 many && ranked ? ", " : "",
-                 !ranked           ? ""
-                 : f->ranks.n == 1 ? "rank "
-                                   : "ranks ",
-                 ranked ? ranks : "");
+    if (f->ranks.n)
+        snprintf(out, room, " (%s %s)", f->ranks.n == 1 ? "rank" : "ranks", ranks);
     return out;
 }
 
@@ -93,7 +86,8 @@ static void head_finding(const page *p, int number, const assay_finding *f)
 {
     char lead[32], where[128];
     int n = snprintf(lead, sizeof lead, "%2d. ", number);
-    const char *class = or (f->fault_class, "UNKNOWN"), *point = or (f->point, "unknown place");
+    const char *class = either(f->fault_class, "UNKNOWN"),
+               *point = either(f->point, "unknown place");
     fprintf(p->out, "%s%s", lead, bold(p));
     assay_text_put(p->out, ASSAY_TEXT_TERMINAL, class);
     fprintf(p->out, "%s at %s", normal(p), bold(p));
@@ -101,7 +95,7 @@ static void head_finding(const page *p, int number, const assay_finding *f)
     fprintf(p->out, "%s%s: ", normal(p), spread(where, sizeof where, f));
     int column =
         n + assay_text_width(class) + 4 + assay_text_width(point) + assay_text_width(where) + 2;
-    assay_text_wrap(p->out, or (f->sentence, or (f->kind, "wrong numbers")), column, n, p->width);
+    assay_text_wrap(p->out, assay_summary_sentence(f), column, n, p->width);
     char *good = NULL;
     if (!f->last_good || !*f->last_good)
         good = strdup("no good point was seen before it");
@@ -119,8 +113,8 @@ static void head(const page *p, const assay_result *result)
                *subject = assay_summary_basename(assay_summary_subject(result));
     char counts[256], *text = NULL;
     fprintf(p->out, "%s%s%s  ", verdict_style(p, verdict), name, normal(p));
-    if (asprintf(&text, "%s%s%s: %s", or (result->command, "result"), *subject ? " " : "", subject,
-                 assay_summary_counts(counts, sizeof counts, result)) >= 0)
+    if (asprintf(&text, "%s%s%s: %s", either(result->command, "result"), *subject ? " " : "",
+                 subject, assay_summary_counts(counts, sizeof counts, result)) >= 0)
         assay_text_wrap(p->out, text, (int)strlen(name) + 2, (int)strlen(name) + 2, p->width);
     free(text);
     int shown = result->n_findings > HEAD_FINDINGS ? HEAD_FINDINGS - 1 : result->n_findings;
@@ -159,7 +153,7 @@ static void finding(const page *p, int number, const assay_finding *f)
 {
     char text[512], sure[160];
     fprintf(p->out, "\n%2d. %s", number, bold(p));
-    assay_text_put(p->out, ASSAY_TEXT_TERMINAL, or (f->fault_class, "UNKNOWN"));
+    assay_text_put(p->out, ASSAY_TEXT_TERMINAL, either(f->fault_class, "UNKNOWN"));
     fputs(normal(p), p->out);
     if (f->kind && *f->kind) {
         fputs(", ", p->out);
@@ -191,7 +185,7 @@ static void checks(const page *p, const assay_result *result)
     if (!result->n_checks)
         return;
     for (int i = 0; i < result->n_checks; i++) {
-        int w = assay_text_width(or (result->checks[i].name, "")),
+        int w = assay_text_width(either(result->checks[i].name, "")),
             v = (int)strlen(assay_verdict_name(result->checks[i].verdict));
         name_width = w > name_width ? w : name_width;
         verdict_width = v > verdict_width ? v : verdict_width;
@@ -201,7 +195,7 @@ static void checks(const page *p, const assay_result *result)
             "verdict", "seconds", "what was seen", normal(p));
     for (int i = 0; i < result->n_checks; i++) {
         const assay_check_row *row = &result->checks[i];
-        const char *name = or (row->name, "");
+        const char *name = either(row->name, "");
         assay_text_put(p->out, ASSAY_TEXT_TERMINAL, name);
         fprintf(p->out, "%*s  %s%-*s%s  %7.1f  ", name_width - assay_text_width(name), "",
                 verdict_style(p, row->verdict), verdict_width, assay_verdict_name(row->verdict),

@@ -55,6 +55,9 @@ static assay_status judge(assay_check_row *row, assay_check_context *c,
                                "%d of %d values differ, first at %s (relative %.2e); %s", n_failed,
                                n, assay_point_format(name, first->point, first->layer),
                                first->metrics.rel, agreement);
+    if (assay_comparison_open_reason(comparison))
+        return assay_check_say(row, ASSAY_VERDICT_INCONCLUSIVE, "%s; %s",
+                               assay_comparison_open_reason(comparison), agreement);
     return assay_check_say(row, ASSAY_VERDICT_PASS, "%d values within their bounds; %s", n,
                            agreement);
 }
