@@ -227,6 +227,16 @@ assay_status assay_capture_value(assay_capture *c, const char *point_name, const
     return within_file(c, assay_capture_write(c, &about, values));
 }
 
+assay_status assay_capture_floor_bf16(assay_capture *c, const char *point_name, double floor)
+{
+    char path[2 * ASSAY_CAPTURE_PATH];
+    snprintf(path, sizeof path, "%s/%s", c->group, point_name);
+    if (H5Lexists(c->file, path, H5P_DEFAULT) <= 0) /* not selected, or only its statistics kept */
+        return ASSAY_OK;
+    return within_file(
+        c, assay_h5_put_numbers(c->file, path, "floor_bf16", H5T_NATIVE_DOUBLE, &floor, 1));
+}
+
 assay_status assay_capture_mark_reference(assay_capture *c, const char *computed_by,
                                           const char *precision)
 {

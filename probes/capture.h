@@ -39,7 +39,8 @@
  *   /dropped               strings: what a byte budget left out, and why
  *
  * A reference adds attributes reference (i32 1), computed_by, precision, and per dataset sha256 and
- * floor (f64: noise floor of the point, relative L2).
+ * floor (f64: noise floor of the point in float32, relative L2) and
+ * floor_bf16 (the same in bfloat16).
  *
  * The file is written under a temporary name beside the target, synced, and renamed when complete;
  * a capture that was cut off has complete = 0 and keeps its temporary name. Appending to a file of
@@ -89,6 +90,8 @@ assay_status assay_capture_step(assay_capture *capture, bool is_prefill, int64_t
                                 const int32_t *tokens, int64_t n_tokens);
 assay_status assay_capture_value(assay_capture *capture, const char *point_name, const char *axes,
                                  const assay_buffer *values, assay_dtype origin, double floor);
+/* A second floor of the value written last, for runs in bfloat16. */
+assay_status assay_capture_floor_bf16(assay_capture *capture, const char *point_name, double floor);
 /* Marks the file as a reference: who computed it and in what precision; hashes of every dataset are
  * added on finish. */
 assay_status assay_capture_mark_reference(assay_capture *capture, const char *computed_by,

@@ -238,6 +238,16 @@ static assay_status add_rows(group *g, const assay_pair *pair, int index, assay_
     return ASSAY_OK;
 }
 
+/* The reference's floor in the candidate's precision; 0: not recorded. */
+static double floor_for(const assay_seen *reference, assay_dtype candidate)
+{
+    if (candidate == ASSAY_DTYPE_BF16)
+        return reference->floor_bf16;
+    if (candidate == ASSAY_DTYPE_F16) /* three bits more than bfloat16 */
+        return reference->floor_bf16 / 8;
+    return reference->floor;
+}
+
 static assay_status add_pair(group *g, int index)
 {
     assay_pair pair = g->pairs[index];
@@ -259,7 +269,8 @@ static assay_status add_pair(group *g, int index)
         g->item.candidate = seen[CANDIDATE];
         g->item.reference = seen[REFERENCE];
     }
-    g->floor = seen[REFERENCE]->floor > g->floor ? seen[REFERENCE]->floor : g->floor;
+    double floor = floor_for(seen[REFERENCE], assay_run_about(g->c->run[CANDIDATE])->dtype);
+    g->floor = floor > g->floor ? floor : g->floor;
     assay_status s = read_slabs(slabs, g, &pair, seen);
     if (s == ASSAY_OK && !same_shape(&slabs[CANDIDATE], &slabs[REFERENCE]))
         fail_shape(g, &slabs[CANDIDATE], &slabs[REFERENCE]);

@@ -51,7 +51,9 @@ typedef struct assay_seen {
     int64_t n_nan, n_pos_inf, n_neg_inf, n_zero, n_poison; /* -1: not recorded */
     uint64_t written_address, read_address;                /* 0: not recorded */
     int64_t written_owner, read_owner;                     /* -1: not recorded */
-    double floor; /* of a reference: relative L2 that rounding alone makes here; 0: not recorded */
+    double floor;      /* of a reference: relative L2 that float32 rounding alone makes here; 0: not
+                          recorded */
+    double floor_bf16; /* the same for bfloat16 */
 } assay_seen;
 
 typedef struct assay_run_step {

@@ -81,6 +81,19 @@ static assay_status read_counts(assay_seen *seen, const reader *r, const char *p
     return ASSAY_OK;
 }
 
+static assay_status read_floors(assay_seen *seen, const reader *r, const char *path)
+{
+    double f32, bf16;
+    bool has_f32, has_bf16;
+    ASSAY_TRY(assay_h5_attr_double(&f32, &has_f32, r->id, path, "floor"));
+    ASSAY_TRY(assay_h5_attr_double(&bf16, &has_bf16, r->id, path, "floor_bf16"));
+    if (has_f32 && f32 >= 0)
+        seen->floor = f32;
+    if (has_bf16 && bf16 >= 0)
+        seen->floor_bf16 = bf16;
+    return ASSAY_OK;
+}
+
 /* 16-bit words are numbers of the format that `origin` names. */
 static assay_status read_source(assay_entry *e, reader *r, const char *path)
 {
@@ -126,6 +139,7 @@ static assay_status read_value(reader *r, assay_step_data *step, const char *gro
     e->seen.rank = rank;
     ASSAY_TRY(read_source(e, r, path));
     ASSAY_TRY(read_counts(&e->seen, r, path));
+    ASSAY_TRY(read_floors(&e->seen, r, path));
     /* A tier that kept some rows only: statistics, as far as judging goes. */
     e->seen.has_values = H5Aexists_by_name(r->id, path, "rows", H5P_DEFAULT) <= 0;
     e->source.path = (char *)path;

@@ -68,6 +68,8 @@ const assay_knobs *assay_oracle_knobs(const assay_oracle *oracle);
 /* Whether layer `layer` of this model has the point on the given path ("latent" points do not exist
  * on the expanded path). */
 bool assay_oracle_has_point(const assay_oracle *oracle, assay_point point, int layer, bool latent);
+/* Axes of a point in this model, letters of point.def (llama: G heads in k, v and k_rope). */
+const char *assay_oracle_axes(const assay_oracle *oracle, assay_point point);
 /* Decoded weight, row-major float64, dims outermost first (four, missing ones 1); NULL name:
  * ASSAY_MISSING. Borrowed until the next call that decodes a weight. */
 assay_status assay_oracle_weight(const double **out, int64_t dims[4], assay_oracle *oracle,

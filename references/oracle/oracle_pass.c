@@ -116,7 +116,7 @@ static int64_t axis_size(const assay_pass *pass, int step, char axis)
 }
 
 /* point.def is written for MLA; llama's keys and values have G heads. */
-static const char *axes_of(const assay_oracle *o, assay_point point)
+const char *assay_oracle_axes(const assay_oracle *o, assay_point point)
 {
     if (!o->shape.is_mla && point == ASSAY_POINT_K)
         return "TGK";
@@ -143,7 +143,7 @@ assay_status assay_pass_dims(int *n_dims, int64_t dims[ASSAY_MAX_DIMS], assay_pa
         return assay_fail(ASSAY_MISSING, "%s: the model has no point '%s'",
                           assay_gguf_path(pass->oracle->file),
                           assay_point_format(name, point, layer));
-    const char *axes = axes_of(pass->oracle, point);
+    const char *axes = assay_oracle_axes(pass->oracle, point);
     *n_dims = (int)strlen(axes);
     for (int d = 0; d < *n_dims; d++)
         dims[d] = axis_size(pass, step, axes[d]);
@@ -154,7 +154,7 @@ int64_t assay_oracle_count(const assay_pass *pass, int step, assay_point point, 
 {
     (void)layer;
     int64_t n = 1;
-    for (const char *axis = axes_of(pass->oracle, point); *axis; axis++)
+    for (const char *axis = assay_oracle_axes(pass->oracle, point); *axis; axis++)
         n *= axis_size(pass, step, *axis);
     return n;
 }
