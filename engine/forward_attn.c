@@ -204,12 +204,20 @@ static assay_status selection_of(uint8_t **out, assay_engine *e, const assay_spa
     assay_point_dims(dims, e, ASSAY_POINT_INDEX_TOPK);
     uint8_t *mask;
     ASSAY_TRY(assay_alloc(&mask, (size_t)(s->n_rows * s->n_keys), 1, "selection"));
-    for (int64_t r = 0; r < s->n_rows; r++)
+    for (int64_t r = 0; r < s->n_rows; r++) {
+        uint8_t *row = mask + r * s->n_keys;
+        int64_t n = 0;
         for (int64_t i = 0; i < dims[1]; i++) {
             int32_t j = ids[s->rows[r] * dims[1] + i];
-            if (j >= 0 && j < s->n_keys)
-                mask[r * s->n_keys + j] = 1;
+            if (j < 0 || j >= s->n_keys)
+                continue;
+            n += !row[j] && j <= s->first + r;
+            row[j] = 1;
         }
+        if (n ==
+            s->first + r + 1) /* all that it may see: dense, and the causal mask alone decides */
+            memset(row, 1, (size_t)s->n_keys);
+    }
     *out = mask;
     return ASSAY_OK;
 }
