@@ -130,14 +130,14 @@ static assay_status judge_size(assay_audit *audit, const judged *j, double media
 static assay_status judge(assay_audit *audit, const judged *j, double median)
 {
     const audit_scan *s = &j->scan;
-    const char *unit = assay_quant_find(j->info->type)->block_elements > 1 ? "blocks" : "elements";
+    const char *unit = assay_quant_find(j->info->type)->block_elements > 1 ? "block" : "element";
     if (s->n_bad > 0)
-        ASSAY_TRY(assay_audit_add(audit, ASSAY_AUDIT_NONFINITE, j->info->name, s->first_bad_row,
-                                  s->n_bad, 1,
-                                  "'%s': %lld %s are NaN or infinite, first in row %lld at element "
-                                  "%lld",
-                                  j->info->name, (long long)s->n_bad, unit,
-                                  (long long)s->first_bad_row, (long long)s->first_bad_element));
+        ASSAY_TRY(assay_audit_add(
+            audit, ASSAY_AUDIT_NONFINITE, j->info->name, s->first_bad_row, s->n_bad, 1,
+            "'%s': %lld %s%s NaN or infinite, first in row %lld at element "
+            "%lld",
+            j->info->name, (long long)s->n_bad, unit, s->n_bad == 1 ? " is" : "s are",
+            (long long)s->first_bad_row, (long long)s->first_bad_element));
     ASSAY_TRY(judge_rows(audit, j));
     return judge_size(audit, j, median);
 }
