@@ -62,6 +62,55 @@ bool assay_home_covers(const assay_home *home, assay_point point)
     return false;
 }
 
+static bool covers_any(const assay_home *home, const assay_point *points, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (assay_home_covers(home, points[i]))
+            return true;
+    return false;
+}
+
+bool assay_home_attends(const assay_home *home)
+{
+    static const assay_point points[] = {ASSAY_POINT_PROBS, ASSAY_POINT_LSE, ASSAY_POINT_O_LATENT};
+    if (covers_any(home, points, sizeof points / sizeof *points))
+        return true;
+    /* on the latent path the kernel's output is a product with the value half of kv_b */
+    return assay_home_covers(home, ASSAY_POINT_KERNEL_OUT) &&
+           !assay_forced_is_latent(home->forced, home->judged->prompt);
+}
+
+bool assay_home_multiplies(const assay_home *home)
+{
+    static const assay_point points[] = {ASSAY_POINT_Q_A,           ASSAY_POINT_Q,
+                                         ASSAY_POINT_KV_A,          ASSAY_POINT_KV_B,
+                                         ASSAY_POINT_Q_LATENT,      ASSAY_POINT_PROJ,
+                                         ASSAY_POINT_INDEX_Q_PROJ,  ASSAY_POINT_INDEX_K_PROJ,
+                                         ASSAY_POINT_INDEX_WEIGHTS, ASSAY_POINT_FFN_GATE,
+                                         ASSAY_POINT_FFN_UP,        ASSAY_POINT_FFN_OUT,
+                                         ASSAY_POINT_MOE_LOGITS,    ASSAY_POINT_MOE_EXPERT_GATE,
+                                         ASSAY_POINT_MOE_EXPERT_UP, ASSAY_POINT_MOE_EXPERT_DOWN,
+                                         ASSAY_POINT_SHARED_GATE,   ASSAY_POINT_SHARED_UP,
+                                         ASSAY_POINT_SHARED,        ASSAY_POINT_LOGITS,
+                                         ASSAY_POINT_EMBED};
+    if (!home->shape->is_mla &&
+        (assay_home_covers(home, ASSAY_POINT_K) || assay_home_covers(home, ASSAY_POINT_V)))
+        return true;
+    if (assay_home_is(home, ASSAY_POINT_KERNEL_OUT) &&
+        assay_forced_is_latent(home->forced, home->judged->prompt))
+        return true;
+    return covers_any(home, points, sizeof points / sizeof *points);
+}
+
+bool assay_home_weighs(const assay_home *home)
+{
+    static const assay_point points[] = {ASSAY_POINT_IN_NORM,    ASSAY_POINT_Q_A_NORM,
+                                         ASSAY_POINT_KV_LATENT,  ASSAY_POINT_FFN_NORM,
+                                         ASSAY_POINT_FINAL_NORM, ASSAY_POINT_INDEX_K_NORM,
+                                         ASSAY_POINT_MOE_TOPK};
+    return assay_home_multiplies(home) || covers_any(home, points, sizeof points / sizeof *points);
+}
+
 /* Mean over rows (or heads of rows) of rest^2 / size^2: every row counts the same. */
 static void rest_of(double *rest, double *explained, const assay_home *h, const double *out)
 {
@@ -173,19 +222,92 @@ assay_status assay_home_offer_relation(assay_home *home, const assay_offer_text 
     return assay_home_offer(home, home->scratch, &t);
 }
 
+/*
+ * The variant where the error stands out, the expected value elsewhere; by rows or by heads.
+ * Returns how many of them take the variant; 0 or all: nothing new.
+ */
+static int64_t take_partly(double *out, const assay_home *h, const double *variant, bool heads)
+{
+    const assay_judged *j = h->judged;
+    int64_t n_parts = heads ? j->n_groups : j->n_rows, width = j->n_cols / j->n_groups, taken = 0;
+    memcpy(out, h->expected, (size_t)h->n * sizeof *out);
+    for (int64_t p = 0; p < n_parts; p++) {
+        double error = 0, size = 0, rest = 0;
+        for (int pass = 0; pass < 2; pass++) {
+            if (pass == 1 && !(error > 9 * j->floor_row_median * j->floor_row_median * size &&
+                               rest < 0.5 * error))
+                break;
+            taken += pass;
+            for (int64_t i = 0; i < (heads ? j->n_rows * width : j->n_cols); i++) {
+                int64_t at =
+                    heads ? i / width * j->n_cols + p * width + i % width : p * j->n_cols + i;
+                if (pass == 1) {
+                    out[at] = variant[at];
+                    continue;
+                }
+                double d = h->got[at] - h->expected[at], v = h->got[at] - variant[at];
+                if (!isfinite(d) || !isfinite(v))
+                    continue;
+                error += d * d;
+                rest += v * v;
+                size += h->expected[at] * h->expected[at];
+            }
+        }
+    }
+    return taken == n_parts ? 0 : taken;
+}
+
+static assay_status offer_partly(assay_home *home, const double *variant, double *room,
+                                 const assay_offer_text *text)
+{
+    const assay_judged *j = home->judged;
+    for (int heads = 0; heads < 2; heads++) {
+        int64_t all = heads ? j->n_groups : j->n_rows;
+        int64_t n = all > 1 ? take_partly(room, home, variant, heads) : 0;
+        if (n == 0)
+            continue;
+        char kind[80], evidence[320];
+        snprintf(kind, sizeof kind, "%s, in some %s", text->kind, heads ? "heads" : "rows");
+        snprintf(evidence, sizeof evidence, "in %lld of %lld %s: %s", (long long)n, (long long)all,
+                 heads ? "heads" : "rows", text->evidence ? text->evidence : "");
+        assay_offer_text partly = *text;
+        partly.kind = kind;
+        partly.evidence = evidence;
+        partly.complexity += 0.5;
+        partly.fitted = json_incref(text->fitted);
+        ASSAY_TRY(assay_home_offer(home, room, &partly));
+    }
+    return ASSAY_OK;
+}
+
 assay_status assay_home_offer_variant(assay_home *home, const assay_knobs *knobs,
                                       const assay_offer_text *text)
 {
-    double *out;
-    ASSAY_TRY(assay_alloc(&out, (size_t)home->n, sizeof *out, "a variant"));
-    assay_status s = assay_forced_expect(out, home->forced, home->index, knobs);
-    double rest = 0, explained = 1;
-    if (s == ASSAY_OK && !home->judged->is_ids)
-        rest_of(&rest, &explained, home, out);
-    if (s == ASSAY_OK && explained > 0.2)
-        s = assay_home_offer(home, out, text);
-    else
+    double *out, rest = 0, explained = 1;
+    assay_status s = assay_alloc(&out, (size_t)home->n, 2 * sizeof *out, "a variant");
+    if (s != ASSAY_OK) {
         json_decref(text->fitted);
+        return s;
+    }
+    int n_before = home->n_offers;
+    ASSAY_GO(assay_forced_expect(out, home->forced, home->index, knobs));
+    if (home->judged->is_ids) {
+        s = assay_home_offer(home, out,
+                             &(assay_offer_text){text->kind, text->family, text->complexity,
+                                                 json_incref(text->fitted), text->evidence,
+                                                 text->convention});
+        goto out;
+    }
+    rest_of(&rest, &explained, home, out);
+    if (explained > 0.2)
+        ASSAY_GO(assay_home_offer(home, out,
+                                  &(assay_offer_text){text->kind, text->family, text->complexity,
+                                                      json_incref(text->fitted), text->evidence,
+                                                      text->convention}));
+    if (home->n_offers == n_before || !home->offers[home->n_offers - 1].complete)
+        s = offer_partly(home, out, out + home->n, text);
+out:
+    json_decref(text->fitted);
     free(out);
     return s;
 }
@@ -248,6 +370,26 @@ assay_status assay_home_fit(double *best, double *rest, assay_home *home, assay_
     }
     *at = *best;
     return ASSAY_OK;
+}
+
+assay_status assay_home_expert_outputs(double *out, assay_home *home, int shift)
+{
+    const assay_judged *j = home->judged;
+    assay_pass *pass = assay_forced_pass(home->forced, j->prompt);
+    assay_knobs knobs = *home->knobs;
+    int n_dims;
+    int64_t dims[ASSAY_MAX_DIMS];
+    double *all;
+    knobs.expert_shift = shift;
+    ASSAY_TRY(assay_pass_dims(&n_dims, dims, pass, j->step, ASSAY_POINT_MOE_EXPERT_DOWN, j->layer));
+    int64_t row = dims[1] * dims[2];
+    ASSAY_TRY(assay_alloc(&all, (size_t)(dims[0] * row), sizeof *all, "outputs of experts"));
+    assay_status s =
+        assay_pass_expect(all, pass, j->step, ASSAY_POINT_MOE_EXPERT_DOWN, j->layer, &knobs);
+    if (s == ASSAY_OK)
+        memcpy(out, all + (dims[0] - j->n_rows) * row, (size_t)(j->n_rows * row) * sizeof *out);
+    free(all);
+    return s;
 }
 
 assay_status assay_home_value(double **out, int64_t *n, assay_home *home, assay_point point,

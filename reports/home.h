@@ -53,6 +53,11 @@ void assay_home_free(assay_home *home);
 /* True when the value's own op or an uncaptured op of its layer and step behind it is `point`. */
 bool assay_home_covers(const assay_home *home, assay_point point);
 bool assay_home_is(const assay_home *home, assay_point point);
+/* Whether attention over the keys, a product with a weight matrix, or an op with any weight is the
+ * value's own op or lies behind it. */
+bool assay_home_attends(const assay_home *home);
+bool assay_home_multiplies(const assay_home *home);
+bool assay_home_weighs(const assay_home *home);
 
 typedef struct assay_offer_text {
     const char *kind;
@@ -68,7 +73,10 @@ assay_status assay_home_offer(assay_home *home, const double *explained,
                               const assay_offer_text *text);
 /* Offers what the last relation (home->rel, result in home->scratch) makes. */
 assay_status assay_home_offer_relation(assay_home *home, const assay_offer_text *text);
-/* Offers what the oracle computes with these knobs. */
+/*
+ * Offers what the oracle computes with these knobs; where it fits some rows or heads and the others
+ * are as expected, that too (kind + " in some rows" or heads).
+ */
 assay_status assay_home_offer_variant(assay_home *home, const assay_knobs *knobs,
                                       const assay_offer_text *text);
 
@@ -91,6 +99,9 @@ assay_status assay_home_value(double **out, int64_t *n, assay_home *home, assay_
  * *got may be NULL. ASSAY_MISSING: not captured. */
 assay_status assay_home_partner(double **expected, double **got, int64_t *cols, assay_home *home,
                                 assay_point point);
+
+/* [rows, n_expert_used, D]: outputs of the experts at the captured choice, ids + shift mod E. */
+assay_status assay_home_expert_outputs(double *out, assay_home *home, int shift);
 
 /* The winner; NULL: nothing explains the error. */
 const assay_offer *assay_home_best(const assay_home *home);

@@ -156,6 +156,42 @@ static assay_status try_blocks(assay_home *home, int n_blocks, const char *kind)
         &(assay_offer_text){.kind = kind, .fitted = order_json(&home->rel), .evidence = text});
 }
 
+static assay_status try_kv_b(assay_home *home)
+{
+    static const struct {
+        assay_kv_b_view view;
+        const char *kind, *evidence;
+    } views[] = {
+        {ASSAY_KV_B_HALVES_EXCHANGED, "key and value rows of kv_b exchanged",
+         "kv_b with value rows before key rows in every head gives the value"},
+        {ASSAY_KV_B_SPLIT_EXCHANGED, "kv_b's output cut with values first",
+         "the product cut as values, keys for keys, values gives the value"},
+        {ASSAY_KV_B_SPLIT_BY_KIND, "kv_b's output cut by kind for by head",
+         "the product cut as all keys, all values gives the value"},
+    };
+    for (size_t i = 0; i < sizeof views / sizeof *views; i++) {
+        assay_knobs knobs = *home->knobs;
+        knobs.kv_b = views[i].view;
+        ASSAY_TRY(assay_home_offer_variant(home, &knobs,
+                                           &(assay_offer_text){.kind = views[i].kind,
+                                                               .family = "kv_b",
+                                                               .complexity = 0.2,
+                                                               .evidence = views[i].evidence}));
+    }
+    return ASSAY_OK;
+}
+
+static assay_status try_activation(assay_home *home)
+{
+    assay_knobs knobs = *home->knobs;
+    knobs.gate_up_exchanged = true;
+    return assay_home_offer_variant(
+        home, &knobs,
+        &(assay_offer_text){.kind = "gate and up exchanged",
+                            .complexity = 0.2,
+                            .evidence = "silu(up) * gate for silu(gate) * up gives the value"});
+}
+
 assay_status assay_fault_match_fused_order(assay_home *home)
 {
     const assay_judged *j = home->judged;
@@ -164,6 +200,15 @@ assay_status assay_fault_match_fused_order(assay_home *home)
     for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
         if (j->point == groups[i].first || j->point == groups[i].second)
             ASSAY_TRY(try_joint(home, &groups[i]));
+    if (home->shape->is_mla &&
+        (assay_home_covers(home, ASSAY_POINT_KV_B) || assay_home_covers(home, ASSAY_POINT_K) ||
+         assay_home_covers(home, ASSAY_POINT_V) || assay_home_covers(home, ASSAY_POINT_Q_LATENT) ||
+         assay_home_is(home, ASSAY_POINT_KERNEL_OUT)))
+        ASSAY_TRY(try_kv_b(home));
+    if (assay_home_covers(home, ASSAY_POINT_FFN_ACT) ||
+        assay_home_covers(home, ASSAY_POINT_SHARED_ACT) ||
+        assay_home_covers(home, ASSAY_POINT_MOE_EXPERT_ACT))
+        ASSAY_TRY(try_activation(home));
     if (j->n_groups > 1)
         ASSAY_TRY(try_blocks(home, j->n_groups, "heads in another order"));
     else if (j->n_cols % 2 == 0 && j->n_cols >= 8)

@@ -1,0 +1,60 @@
+/*
+ * ADDR-ARITH: a tensor or weight read with the strides of its transpose; query heads that take the
+ * wrong key head by a modulo for a division.
+ */
+#include <stdio.h>
+
+#include "reports/home.h"
+
+const assay_fault_kind assay_fault_kinds_addr_arith[] = {{0}};
+
+static assay_status offer(assay_home *home, const assay_knobs *knobs, const char *kind,
+                          const char *evidence)
+{
+    return assay_home_offer_variant(
+        home, knobs, &(assay_offer_text){.kind = kind, .complexity = 0.4, .evidence = evidence});
+}
+
+assay_status assay_fault_match_addr_arith(assay_home *home)
+{
+    const assay_judged *j = home->judged;
+    assay_knobs knobs = *home->knobs;
+    if (j->against || j->is_ids)
+        return ASSAY_OK;
+    if (j->n_groups > 1) {
+        assay_relation_transposed(&home->rel, home->scratch, &home->pair, j->n_groups,
+                                  j->n_cols / j->n_groups);
+        ASSAY_TRY(assay_home_offer_relation(
+            home, &(assay_offer_text){.kind = "heads and channels transposed",
+                                      .evidence = "each row is the expected one read as [width, "
+                                                  "heads] for [heads, width]"}));
+    }
+    if (assay_home_multiplies(home)) {
+        knobs.weight_view = ASSAY_WEIGHT_TRANSPOSED;
+        ASSAY_TRY(offer(home, &knobs, "weight read with the other stride",
+                        "the weight's memory read with the strides of its transpose gives the "
+                        "value"));
+        knobs.weight_view = ASSAY_WEIGHT_ROWS_REVERSED;
+        ASSAY_TRY(offer(home, &knobs, "weight rows reversed",
+                        "the weight's rows from last to first give the value"));
+    }
+    if (home->shape->is_mla &&
+        (assay_home_covers(home, ASSAY_POINT_KV_B) || assay_home_covers(home, ASSAY_POINT_K) ||
+         assay_home_covers(home, ASSAY_POINT_V) || assay_home_covers(home, ASSAY_POINT_Q_LATENT) ||
+         assay_home_covers(home, ASSAY_POINT_KERNEL_OUT))) {
+        knobs = *home->knobs;
+        knobs.kv_b = ASSAY_KV_B_KEY_TRANSPOSED;
+        ASSAY_TRY(offer(home, &knobs, "key half of kv_b transposed",
+                        "the memory of kv_b's key half read as its transpose gives the value"));
+        knobs.kv_b = ASSAY_KV_B_VALUE_TRANSPOSED;
+        ASSAY_TRY(offer(home, &knobs, "value half of kv_b transposed",
+                        "the memory of kv_b's value half read as its transpose gives the value"));
+    }
+    if (!home->shape->is_mla && assay_home_attends(home)) {
+        knobs = *home->knobs;
+        knobs.kv_heads_modulo = true;
+        ASSAY_TRY(offer(home, &knobs, "key heads by modulo for division",
+                        "query head h with key head h mod G for h / (H / G) gives the value"));
+    }
+    return ASSAY_OK;
+}

@@ -1,0 +1,147 @@
+/*
+ * EXPERT-MAP: ids and weights right, the expert that is computed another one: shifted, local for
+ * global, or a single wrong one.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "reports/home.h"
+
+const assay_fault_kind assay_fault_kinds_expert_map[] = {{0}};
+
+static assay_status try_maps(assay_home *home)
+{
+    int n = home->shape->n_expert;
+    char text[320];
+    for (int shift = 1; shift < n; shift++) {
+        if (n > 16 && shift > 2 && shift != n - 1 && n % shift)
+            continue;
+        assay_knobs knobs = *home->knobs;
+        knobs.expert_shift = shift;
+        snprintf(text, sizeof text, "expert (id + %d) mod %d computed for id gives the value",
+                 shift, n);
+        ASSAY_TRY(assay_home_offer_variant(
+            home, &knobs,
+            &(assay_offer_text){.kind = "expert ids shifted",
+                                .family = "experts",
+                                .complexity = 0.3,
+                                .fitted = json_pack("{s:i}", "shift", shift),
+                                .evidence = text}));
+    }
+    for (int part = 2; part <= 8 && n % part == 0; part *= 2) {
+        assay_knobs knobs = *home->knobs;
+        knobs.expert_modulo = n / part;
+        snprintf(text, sizeof text, "expert id mod %d (a local id) computed gives the value",
+                 n / part);
+        ASSAY_TRY(assay_home_offer_variant(
+            home, &knobs,
+            &(assay_offer_text){.kind = "local ids for global ones",
+                                .family = "experts",
+                                .complexity = 0.3,
+                                .fitted = json_pack("{s:i}", "modulo", n / part),
+                                .evidence = text}));
+    }
+    return ASSAY_OK;
+}
+
+/*
+ * Every shift s of the ids gives, row by row, the experts (e + s) mod E at all places. A row in
+ * which one place alone is wrong is the expected row minus that place's part plus another expert's;
+ * the parts come from the oracle's own expert outputs.
+ */
+static assay_status try_single(assay_home *home)
+{
+    const assay_judged *j = home->judged;
+    int E = home->shape->n_expert, U = home->shape->n_expert_used;
+    double *ids = NULL, *weights = NULL, *down = NULL, *out = NULL;
+    int64_t n, D = j->n_cols;
+    assay_status s = ASSAY_OK;
+    int n_wrong = 0, first_row = -1, first_place = 0, first_expert = 0;
+    char text[320];
+    /* expert outputs of all shifts: [E][rows, U, D] */
+    if (assay_home_value(&ids, &n, home, ASSAY_POINT_MOE_TOPK, j->layer) != ASSAY_OK)
+        return ASSAY_OK;
+    ASSAY_GO(assay_home_value(&weights, &n, home, ASSAY_POINT_MOE_WEIGHTS, j->layer));
+    ASSAY_GO(assay_alloc(&down, (size_t)(j->n_rows * U * D), (size_t)E * sizeof *down,
+                         "outputs of experts"));
+    ASSAY_GO(assay_alloc(&out, (size_t)home->n, sizeof *out, "a value"));
+    for (int shift = 0; shift < E; shift++)
+        ASSAY_GO(assay_home_expert_outputs(down + shift * j->n_rows * U * D, home, shift));
+    memcpy(out, home->expected, (size_t)home->n * sizeof *out);
+    for (int64_t r = 0; r < j->n_rows; r++) {
+        double before = 0, size = 0, best = INFINITY;
+        int best_place = -1, best_shift = 0;
+        for (int64_t d = 0; d < D; d++) {
+            double e = home->got[r * D + d] - home->expected[r * D + d];
+            before += e * e;
+            size += home->expected[r * D + d] * home->expected[r * D + d];
+        }
+        if (!(before > 25 * j->floor_row_median * j->floor_row_median * size))
+            continue;
+        for (int place = 0; place < U; place++)
+            for (int shift = 1; shift < E; shift++) {
+                const double *right = down + (r * U + place) * D;
+                const double *other = down + ((int64_t)shift * j->n_rows * U + r * U + place) * D;
+                double rest = 0, w = weights[r * U + place];
+                for (int64_t d = 0; d < D; d++) {
+                    double e = home->got[r * D + d] - home->expected[r * D + d] -
+                               w * (other[d] - right[d]);
+                    rest += e * e;
+                }
+                if (rest < best) {
+                    best = rest;
+                    best_place = place;
+                    best_shift = shift;
+                }
+            }
+        if (!(best < 0.5 * before))
+            continue;
+        const double *right = down + (r * U + best_place) * D;
+        const double *other = down + ((int64_t)best_shift * j->n_rows * U + r * U + best_place) * D;
+        for (int64_t d = 0; d < D; d++)
+            out[r * D + d] += weights[r * U + best_place] * (other[d] - right[d]);
+        if (n_wrong++ == 0) {
+            first_row = (int)r;
+            first_place = best_place;
+            first_expert = ((int)ids[r * U + best_place] + best_shift) % E;
+        }
+    }
+    if (n_wrong > 0) {
+        snprintf(
+            text, sizeof text,
+            "%d row(s) have one wrong expert; first: row %d place %d, expert %d was chosen and "
+            "%d computed",
+            n_wrong, first_row, first_place, (int)ids[first_row * U + first_place], first_expert);
+        s = assay_home_offer(
+            home, out,
+            &(assay_offer_text){.kind = "another expert computed",
+                                .family = "experts",
+                                .complexity = 1 + 0.6 * n_wrong,
+                                .fitted = json_pack("{s:i, s:i, s:i}", "row", first_row, "place",
+                                                    first_place, "expert", first_expert),
+                                .evidence = text});
+    }
+out:
+    free(ids);
+    free(weights);
+    free(down);
+    free(out);
+    return s;
+}
+
+assay_status assay_fault_match_expert_map(assay_home *home)
+{
+    const assay_judged *j = home->judged;
+    if (j->against || j->is_ids || home->shape->n_expert == 0 || j->n_nonfinite_added > 0)
+        return ASSAY_OK;
+    if (!assay_home_covers(home, ASSAY_POINT_MOE_EXPERT_GATE) &&
+        !assay_home_covers(home, ASSAY_POINT_MOE_EXPERT_UP) &&
+        !assay_home_covers(home, ASSAY_POINT_MOE_EXPERT_DOWN))
+        return ASSAY_OK;
+    ASSAY_TRY(try_maps(home));
+    if (!assay_home_best(home) && assay_home_is(home, ASSAY_POINT_MOE_ROUTED))
+        return try_single(home);
+    return ASSAY_OK;
+}

@@ -1,0 +1,80 @@
+/*
+ * KERNEL-CASE: another activation; or rows and channels that are right up to a tile border and
+ * wrong behind it, whatever the value there is.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "reports/home.h"
+
+const assay_fault_kind assay_fault_kinds_kernel_case[] = {{0}};
+
+/* True when everything before `border` along the axis is right and what is behind is not. */
+static assay_status try_border(assay_home *home, bool rows, int64_t border)
+{
+    const assay_judged *j = home->judged;
+    char text[320];
+    int64_t n = rows ? j->n_rows : j->n_cols;
+    memcpy(home->scratch, home->expected, (size_t)home->n * sizeof *home->scratch);
+    for (int64_t i = 0; i < home->n; i++)
+        if ((rows ? i / j->n_cols : i % j->n_cols) >= border)
+            home->scratch[i] = home->got[i];
+    snprintf(text, sizeof text,
+             "%s 0 ... %lld are right, those from the tile border %lld to %lld "
+             "are wrong; nothing else explains them",
+             rows ? "rows" : "channels", (long long)border - 1, (long long)border,
+             (long long)n - 1);
+    return assay_home_offer(
+        home, home->scratch,
+        &(assay_offer_text){.kind = "wrong behind a tile border",
+                            .complexity = 6,
+                            .fitted = json_pack("{s:s, s:I}", "axis", rows ? "rows" : "channels",
+                                                "border", (json_int_t)border),
+                            .evidence = text});
+}
+
+/* First row or channel whose error stands out. */
+static int64_t first_wrong(const assay_home *home, bool rows)
+{
+    const assay_judged *j = home->judged;
+    int64_t n = rows ? j->n_rows : j->n_cols;
+    for (int64_t k = 0; k < n; k++) {
+        double error = 0, size = 0;
+        for (int64_t i = 0; i < (rows ? j->n_cols : j->n_rows); i++) {
+            int64_t at = rows ? k * j->n_cols + i : i * j->n_cols + k;
+            double d = home->got[at] - home->expected[at];
+            error += isfinite(d) ? d * d : INFINITY;
+            size += home->expected[at] * home->expected[at];
+        }
+        if (error > 36 * j->floor_row_median * j->floor_row_median * size)
+            return k;
+    }
+    return n;
+}
+
+assay_status assay_fault_match_kernel_case(assay_home *home)
+{
+    const assay_judged *j = home->judged;
+    if (j->against || j->is_ids)
+        return ASSAY_OK;
+    if (assay_home_covers(home, ASSAY_POINT_FFN_ACT) ||
+        assay_home_covers(home, ASSAY_POINT_SHARED_ACT) ||
+        assay_home_covers(home, ASSAY_POINT_MOE_EXPERT_ACT)) {
+        assay_knobs knobs = *home->knobs;
+        knobs.gate_gelu = true;
+        ASSAY_TRY(assay_home_offer_variant(
+            home, &knobs,
+            &(assay_offer_text){.kind = "another activation",
+                                .complexity = 0.2,
+                                .evidence = "gelu for silu gives the value"}));
+    }
+    if (assay_home_best(home))
+        return ASSAY_OK;
+    int64_t row = first_wrong(home, true), column = first_wrong(home, false);
+    if (row >= 16 && row % 16 == 0 && row < j->n_rows)
+        ASSAY_TRY(try_border(home, true, row));
+    if (column >= 16 && column % 16 == 0 && column < j->n_cols)
+        ASSAY_TRY(try_border(home, false, column));
+    return ASSAY_OK;
+}

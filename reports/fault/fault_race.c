@@ -1,0 +1,44 @@
+/*
+ * RACE: one capture can show it only where it holds the same request twice: equal tokens, equal
+ * inputs, other bits.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "reports/home.h"
+
+const assay_fault_kind assay_fault_kinds_race[] = {{0}};
+
+static bool same_step(const assay_run *run, int a, int b, int step)
+{
+    if (step >= assay_run_prompt_at(run, b)->n_steps)
+        return false;
+    const assay_run_step *x = assay_run_step_at(run, a, step), *y = assay_run_step_at(run, b, step);
+    return x->n_tokens == y->n_tokens && x->first_position == y->first_position &&
+           !memcmp(x->tokens, y->tokens, (size_t)x->n_tokens * sizeof *x->tokens);
+}
+
+assay_status assay_fault_match_race(assay_home *home)
+{
+    const assay_judged *j = home->judged;
+    assay_run *run = assay_forced_run(home->forced);
+    char text[320];
+    for (int p = 0; p < assay_run_n_prompts(run); p++) {
+        if (p == j->prompt || !same_step(run, j->prompt, p, j->step))
+            continue;
+        int other = assay_forced_find(home->forced, p, j->step, j->point, j->layer);
+        if (other < 0 || assay_forced_at(home->forced, other)->is_home)
+            continue;
+        snprintf(text, sizeof text,
+                 "prompt '%s' has the same tokens, and there the op gives what is expected",
+                 assay_run_prompt_at(run, p)->name);
+        ASSAY_TRY(
+            assay_home_offer(home, home->got,
+                             &(assay_offer_text){.kind = "the same request twice, other values",
+                                                 .complexity = 3,
+                                                 .evidence = text}));
+    }
+    return ASSAY_OK;
+}

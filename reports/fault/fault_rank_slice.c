@@ -1,0 +1,175 @@
+/*
+ * RANK-SLICE: the heads or channels of one rank are another rank's, or the heads that reach the
+ * output projection are exchanged in whole slices.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "reports/home.h"
+
+const assay_fault_kind assay_fault_kinds_rank_slice[] = {{0}};
+
+static json_t *map_json(const int *map, int n)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < n; i++)
+        json_array_append_new(list, json_integer(map[i]));
+    return list;
+}
+
+/* Slices of n ranks: permuted or repeated. */
+static assay_status try_slices(assay_home *home, int n_ranks)
+{
+    char text[320];
+    bool moved = false;
+    if (home->pair.cols % n_ranks || home->pair.cols / n_ranks < 4)
+        return ASSAY_OK;
+    assay_relation_blocks(&home->rel, home->scratch, &home->pair, n_ranks);
+    for (int i = 0; i < n_ranks; i++)
+        moved = moved || home->rel.map[i] != i;
+    if (!moved)
+        return ASSAY_OK;
+    bool repeated = home->rel.kind == ASSAY_REL_REPEATED;
+    snprintf(text, sizeof text, "of %d equal slices, %s", n_ranks,
+             repeated ? "some appear twice and some never" : "each is another one's");
+    return assay_home_offer_relation(
+        home, &(assay_offer_text){.kind = repeated ? "slices repeated" : "slices exchanged",
+                                  .complexity = 0.15 + 0.05 * n_ranks,
+                                  .fitted = json_pack("{s:i, s:o}", "slices", n_ranks, "map",
+                                                      map_json(home->rel.map, n_ranks)),
+                                  .evidence = text});
+}
+
+/* sum over slices of W[:, i] x heads[map[i]] for the output projection. */
+static void project(double *out, const assay_home *home, const double *weight, const double *heads,
+                    const int *map, int n, int64_t width)
+{
+    const assay_judged *j = home->judged;
+    int64_t slice = width / n;
+    for (int64_t t = 0; t < j->n_rows; t++)
+        for (int64_t d = 0; d < j->n_cols; d++) {
+            double sum = 0;
+            for (int i = 0; i < n; i++) {
+                const double *w = weight + d * width + i * slice;
+                const double *x = heads + t * width + map[i] * slice;
+                for (int64_t v = 0; v < slice; v++)
+                    sum += w[v] * x[v];
+            }
+            out[t * j->n_cols + d] = sum;
+        }
+}
+
+/*
+ * got = sum_i W_i x_{map[i]} for an unknown map: least squares over all n^2 products says which
+ * slice meets which columns. n at most 8 (64 unknowns).
+ */
+static assay_status find_map(int *map, assay_home *home, const double *weight, const double *heads,
+                             int n, int64_t width)
+{
+    const assay_judged *j = home->judged;
+    int64_t slice = width / n;
+    double *room;
+    const double *parts[64];
+    ASSAY_TRY(assay_alloc(&room, (size_t)(n * n * home->n), sizeof *room, "products of slices"));
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < n; k++) {
+            double *part = room + (i * n + k) * home->n;
+            parts[i * n + k] = part;
+            for (int64_t t = 0; t < j->n_rows; t++)
+                for (int64_t d = 0; d < j->n_cols; d++) {
+                    const double *w = weight + d * width + i * slice;
+                    const double *x = heads + t * width + k * slice;
+                    double sum = 0;
+                    for (int64_t v = 0; v < slice; v++)
+                        sum += w[v] * x[v];
+                    part[t * j->n_cols + d] = sum;
+                }
+        }
+    assay_relation_components(&home->rel, home->scratch, &home->pair, parts, n * n);
+    for (int i = 0; i < n; i++) {
+        map[i] = i;
+        for (int k = 0; k < n; k++)
+            if (home->rel.count[i * n + k] > home->rel.count[i * n + map[i]])
+                map[i] = k;
+    }
+    free(room);
+    return ASSAY_OK;
+}
+
+static assay_status try_projection(assay_home *home)
+{
+    const assay_judged *j = home->judged;
+    double *heads;
+    const double *weight;
+    int64_t n_values, dims[4];
+    char name[64], text[320];
+    int map[8], H = home->shape->n_head;
+    snprintf(name, sizeof name, "blk.%d.attn_output.weight", j->layer);
+    if (assay_home_value(&heads, &n_values, home, ASSAY_POINT_OUT_ATTN, j->layer) != ASSAY_OK)
+        return ASSAY_OK;
+    int64_t width = n_values / j->n_rows;
+    assay_status s = assay_oracle_weight(&weight, dims, assay_forced_oracle(home->forced), name);
+    for (int n = 2; s == ASSAY_OK && n <= 8 && dims[1] == width; n *= 2) {
+        bool moved = false;
+        if (H % n)
+            break;
+        s = find_map(map, home, weight, heads, n, width);
+        for (int i = 0; i < n; i++)
+            moved = moved || map[i] != i;
+        if (s != ASSAY_OK || !moved)
+            continue;
+        project(home->scratch, home, weight, heads, map, n, width);
+        assay_relation_score(&home->rel, home->scratch, &home->pair);
+        snprintf(
+            text, sizeof text,
+            "the output projection of the captured heads with their %d slices in another order "
+            "gives the value",
+            n);
+        s = assay_home_offer_relation(
+            home, &(assay_offer_text){
+                      .kind = "slices of heads exchanged",
+                      .complexity = 0.15 + 0.05 * n,
+                      .fitted = json_pack("{s:i, s:o}", "slices", n, "map", map_json(map, n)),
+                      .evidence = text});
+        if (assay_home_best(home))
+            break;
+    }
+    free(heads);
+    return s;
+}
+
+assay_status assay_fault_match_rank_slice(assay_home *home)
+{
+    const assay_judged *j = home->judged;
+    if (j->against || j->is_ids || j->n_nonfinite_added > 0)
+        return ASSAY_OK;
+    static const assay_point sharded[] = {ASSAY_POINT_Q,
+                                          ASSAY_POINT_KV_B,
+                                          ASSAY_POINT_K,
+                                          ASSAY_POINT_V,
+                                          ASSAY_POINT_Q_ROPE,
+                                          ASSAY_POINT_KERNEL_OUT,
+                                          ASSAY_POINT_OUT_ATTN,
+                                          ASSAY_POINT_FFN_GATE,
+                                          ASSAY_POINT_FFN_UP,
+                                          ASSAY_POINT_FFN_ACT,
+                                          ASSAY_POINT_SHARED_GATE,
+                                          ASSAY_POINT_SHARED_UP,
+                                          ASSAY_POINT_SHARED_ACT,
+                                          ASSAY_POINT_LOGITS,
+                                          ASSAY_POINT_EMBED,
+                                          ASSAY_POINT_Q_LATENT,
+                                          ASSAY_POINT_O_LATENT,
+                                          ASSAY_POINT_MOE_EXPERT_GATE,
+                                          ASSAY_POINT_MOE_EXPERT_UP,
+                                          ASSAY_POINT_MOE_EXPERT_ACT};
+    for (size_t i = 0; i < sizeof sharded / sizeof *sharded; i++)
+        if (assay_home_is(home, sharded[i]))
+            for (int n = 2; n <= 8; n *= 2)
+                ASSAY_TRY(try_slices(home, n));
+    if (assay_home_is(home, ASSAY_POINT_PROJ) && !assay_home_best(home))
+        ASSAY_TRY(try_projection(home));
+    return ASSAY_OK;
+}

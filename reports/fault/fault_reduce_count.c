@@ -1,0 +1,144 @@
+/*
+ * REDUCE-COUNT: a sum whose components are counted otherwise: routed and shared experts, a block's
+ * output in the residual add, the heads of the output projection, the whole n times.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "reports/home.h"
+
+const assay_fault_kind assay_fault_kinds_reduce_count[] = {{0}};
+
+static assay_status try_count(assay_home *home, assay_knobs *knobs, double *times, const char *what)
+{
+    static const double counts[] = {0, 2, 4, 8, 0.5, 0.25, 0.125};
+    char text[320], kind[64];
+    double right = *times;
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        *times = right * counts[i];
+        snprintf(kind, sizeof kind, "%s %s", what,
+                 counts[i] == 0  ? "missing"
+                 : counts[i] > 1 ? "added too often"
+                                 : "divided");
+        snprintf(text, sizeof text, "%s counted %g times gives the value", what, counts[i]);
+        ASSAY_TRY(assay_home_offer_variant(
+            home, knobs,
+            &(assay_offer_text){.kind = kind,
+                                .complexity = 0.3,
+                                .fitted = json_pack("{s:f}", "times", counts[i]),
+                                .evidence = text}));
+    }
+    *times = right;
+    return ASSAY_OK;
+}
+
+static assay_status try_whole(assay_home *home)
+{
+    char text[320];
+    assay_relation_scale(&home->rel, home->scratch, &home->pair);
+    double f = home->rel.value, n = f > 1 ? f : f > 0 ? 1 / f : 0;
+    if (n < 1.9 || fabs(n - round(n)) > 5e-3 * n || round(n) > 16)
+        return ASSAY_OK;
+    snprintf(text, sizeof text, "the value is %.4g times the expected one: summed over %s%g", f,
+             f > 1 ? "a group of " : "too few, 1 of ", round(n));
+    return assay_home_offer_relation(
+        home, &(assay_offer_text){.kind = f > 1 ? "summed too often" : "not summed",
+                                  .complexity = 0.8,
+                                  .fitted = json_pack("{s:f}", "times", f),
+                                  .evidence = text});
+}
+
+/* What each head adds to the output projection, [H][rows, D]; *room is yours to free. */
+static assay_status head_parts(double **room, const double **parts, int *n, assay_home *home)
+{
+    const assay_judged *j = home->judged;
+    double *heads;
+    const double *weight;
+    int64_t n_heads, dims[4];
+    char name[64];
+    int H = home->shape->n_head;
+    snprintf(name, sizeof name, "blk.%d.attn_output.weight", j->layer);
+    *room = NULL;
+    *n = 0;
+    if (H > 64 || assay_home_value(&heads, &n_heads, home, ASSAY_POINT_OUT_ATTN, j->layer))
+        return ASSAY_OK;
+    assay_status s = assay_oracle_weight(&weight, dims, assay_forced_oracle(home->forced), name);
+    int64_t D = j->n_cols, W = n_heads / j->n_rows, V = W / H;
+    if (s == ASSAY_OK && dims[0] == D && dims[1] == W)
+        s = assay_alloc(room, (size_t)(H * home->n), sizeof **room, "parts of heads");
+    for (int h = 0; s == ASSAY_OK && *room && h < H; h++) {
+        double *part = *room + h * home->n;
+        parts[h] = part;
+        for (int64_t t = 0; t < j->n_rows; t++)
+            for (int64_t d = 0; d < D; d++) {
+                double sum = 0;
+                for (int64_t v = h * V; v < (h + 1) * V; v++)
+                    sum += weight[d * W + v] * heads[t * W + v];
+                part[t * D + d] = sum;
+            }
+        *n = H;
+    }
+    free(heads);
+    return s;
+}
+
+static assay_status try_heads(assay_home *home)
+{
+    double *room;
+    const double *parts[64];
+    int n, missing = 0, twice = 0;
+    char text[320];
+    ASSAY_TRY(head_parts(&room, parts, &n, home));
+    if (n < 2) {
+        free(room);
+        return ASSAY_OK;
+    }
+    assay_relation_components(&home->rel, home->scratch, &home->pair, parts, n);
+    json_t *list = json_array();
+    for (int i = 0; i < n; i++) {
+        missing += fabs(home->rel.count[i]) < 0.02;
+        twice += home->rel.count[i] > 1.5;
+        json_array_append_new(list, json_real(home->rel.count[i]));
+    }
+    snprintf(text, sizeof text, "%d of %d heads' parts are missing, %d are added more than once",
+             missing, n, twice);
+    assay_status s = ASSAY_OK;
+    if (missing + twice > 0 && missing < n)
+        s = assay_home_offer_relation(
+            home, &(assay_offer_text){.kind = missing > twice ? "parts of the sum missing"
+                                                              : "parts of the sum added twice",
+                                      .fitted = json_pack("{s:o}", "counts", list),
+                                      .evidence = text});
+    else
+        json_decref(list);
+    free(room);
+    return s;
+}
+
+assay_status assay_fault_match_reduce_count(assay_home *home)
+{
+    const assay_judged *j = home->judged;
+    if (j->against || j->is_ids || j->n_nonfinite_added > 0)
+        return ASSAY_OK;
+    assay_knobs knobs = *home->knobs;
+    if (assay_home_is(home, ASSAY_POINT_MOE_OUT) ||
+        (assay_home_is(home, ASSAY_POINT_OUT) && assay_home_covers(home, ASSAY_POINT_MOE_OUT))) {
+        ASSAY_TRY(try_count(home, &knobs, &knobs.shared_times, "shared expert"));
+        ASSAY_TRY(try_count(home, &knobs, &knobs.routed_times, "routed experts"));
+    }
+    if (assay_home_covers(home, ASSAY_POINT_ATTN_RESID))
+        ASSAY_TRY(try_count(home, &knobs, &knobs.attn_times, "attention output"));
+    if (assay_home_is(home, ASSAY_POINT_OUT))
+        ASSAY_TRY(try_count(home, &knobs, &knobs.ffn_times, "feed-forward output"));
+    static const assay_point reduced[] = {ASSAY_POINT_PROJ,       ASSAY_POINT_FFN_OUT,
+                                          ASSAY_POINT_MOE_ROUTED, ASSAY_POINT_SHARED,
+                                          ASSAY_POINT_MOE_OUT,    ASSAY_POINT_EMBED};
+    for (size_t i = 0; i < sizeof reduced / sizeof *reduced; i++)
+        if (assay_home_is(home, reduced[i]))
+            ASSAY_TRY(try_whole(home));
+    if (assay_home_is(home, ASSAY_POINT_PROJ) && !assay_home_best(home))
+        ASSAY_TRY(try_heads(home));
+    return ASSAY_OK;
+}

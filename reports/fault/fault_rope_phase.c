@@ -1,0 +1,162 @@
+/*
+ * ROPE-PHASE: the pairing right, the angle wrong: left out, reversed, another base, factor, width
+ * or position. Numbers are fitted.
+ */
+#include <math.h>
+#include <stdio.h>
+
+#include "reports/home.h"
+
+const assay_fault_kind assay_fault_kinds_rope_phase[] = {{0}};
+
+static const char *family_of(bool index)
+{
+    return index ? "rotary of the indexer" : "rotary";
+}
+
+static assay_status offer(assay_home *home, const assay_knobs *knobs, bool index, const char *kind,
+                          double complexity, json_t *fitted, const char *evidence)
+{
+    return assay_home_offer_variant(home, knobs,
+                                    &(assay_offer_text){.kind = kind,
+                                                        .family = family_of(index),
+                                                        .complexity = complexity,
+                                                        .fitted = fitted,
+                                                        .evidence = evidence});
+}
+
+static assay_rope_knobs *rope_of(assay_knobs *knobs, bool index)
+{
+    return index ? &knobs->index_rope : &knobs->rope;
+}
+
+static assay_status try_flags(assay_home *home, bool index)
+{
+    assay_knobs knobs = *home->knobs;
+    rope_of(&knobs, index)->skip = true;
+    ASSAY_TRY(offer(home, &knobs, index, "not rotated", 0.1, NULL,
+                    "the value is the one before the rotation; position 0 is right"));
+    knobs = *home->knobs;
+    rope_of(&knobs, index)->skip_k = true;
+    ASSAY_TRY(offer(home, &knobs, index, "keys not rotated", 0.2, NULL,
+                    "keys as before the rotation, queries rotated, give the value"));
+    knobs = *home->knobs;
+    rope_of(&knobs, index)->skip_q = true;
+    ASSAY_TRY(offer(home, &knobs, index, "queries not rotated", 0.2, NULL,
+                    "queries as before the rotation, keys rotated, give the value"));
+    knobs = *home->knobs;
+    rope_of(&knobs, index)->inverse = true;
+    ASSAY_TRY(offer(home, &knobs, index, "rotated the other way", 0.2, NULL,
+                    "the angle with the other sign gives the value"));
+    if (home->knobs->rope.factor != 1) {
+        knobs = *home->knobs;
+        rope_of(&knobs, index)->factor = 1;
+        ASSAY_TRY(offer(home, &knobs, index, "context extension left out", 0.2, NULL,
+                        "plain frequencies without the context extension give the value"));
+        knobs = *home->knobs;
+        rope_of(&knobs, index)->yarn = !rope_of(&knobs, index)->yarn;
+        ASSAY_TRY(
+            offer(home, &knobs, index, "other kind of context extension", 0.2, NULL,
+                  "linear scaling for the per-channel ramp (or the reverse) gives the value"));
+    }
+    return ASSAY_OK;
+}
+
+static assay_status try_widths(assay_home *home, bool index)
+{
+    int width = rope_of(&(assay_knobs){*home->knobs}, index)->width;
+    const int head = index ? home->shape->index_d_head : home->shape->d_nope + home->shape->d_rope;
+    const int widths[] = {width / 2, width / 4, 2 * width, head};
+    char text[320];
+    for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
+        if (widths[i] < 2 || widths[i] % 2 || widths[i] == width)
+            continue;
+        assay_knobs knobs = *home->knobs;
+        if (widths[i] < width) {
+            rope_of(&knobs, index)->width = widths[i];
+            snprintf(text, sizeof text, "rotating %d channels for %d gives the value", widths[i],
+                     width);
+            ASSAY_TRY(offer(home, &knobs, index, "rotary width", 0.3,
+                            json_pack("{s:i}", "width", widths[i]), text));
+            /* frequencies of the narrow width in the right exponent */
+            rope_of(&knobs, index)->frequency_width = width;
+            ASSAY_TRY(offer(home, &knobs, index, "rotary width", 0.4,
+                            json_pack("{s:i, s:i}", "width", widths[i], "frequency width", width),
+                            text));
+        }
+        knobs = *home->knobs;
+        rope_of(&knobs, index)->frequency_width = widths[i];
+        snprintf(text, sizeof text, "frequencies base^(-2i/%d) for base^(-2i/%d) give the value",
+                 widths[i], width);
+        ASSAY_TRY(offer(home, &knobs, index, "frequencies of another width", 0.3,
+                        json_pack("{s:i}", "frequency width", widths[i]), text));
+    }
+    return ASSAY_OK;
+}
+
+static assay_status try_positions(assay_home *home, bool index)
+{
+    static const int offsets[] = {-1, 1, -2, 2, -3, 3, -4, 4, 8, -8};
+    char text[320];
+    for (size_t i = 0; i < sizeof offsets / sizeof *offsets; i++)
+        for (int side = 0; side < 3; side++) {
+            assay_knobs knobs = *home->knobs;
+            assay_rope_knobs *rope = rope_of(&knobs, index);
+            bool q = side != 1, k = side != 2;
+            rope->position_offset_q += q ? offsets[i] : 0;
+            rope->position_offset_k += k ? offsets[i] : 0;
+            snprintf(text, sizeof text, "positions off by %d (%s) give the value", offsets[i],
+                     q && k ? "queries and keys"
+                     : q    ? "queries"
+                            : "keys");
+            ASSAY_TRY(offer(home, &knobs, index, "position offset", side ? 0.5 : 0.4,
+                            json_pack("{s:i, s:s}", "offset", offsets[i], "of",
+                                      q && k ? "both"
+                                      : q    ? "q"
+                                             : "k"),
+                            text));
+        }
+    return ASSAY_OK;
+}
+
+static assay_status try_fit(assay_home *home, bool index, bool base)
+{
+    assay_knobs knobs = *home->knobs;
+    assay_rope_knobs *rope = rope_of(&knobs, index);
+    double *at = base ? &rope->base : &rope->position_scale, right = *at, best, rest;
+    char text[320];
+    ASSAY_TRY(assay_home_fit(&best, &rest, home, &knobs, at, base ? 100 : right / 64,
+                             base ? 1e9 : right * 64, 33));
+    if (fabs(best / right - 1) < 1e-3)
+        return ASSAY_OK;
+    snprintf(text, sizeof text,
+             base ? "fitted base %.6g, the model has %.6g"
+                  : "fitted factor on positions %.6g, right is %.6g",
+             best, right);
+    return offer(home, &knobs, index, base ? "rotary base" : "position scale", 1,
+                 json_pack("{s:f, s:f}", base ? "base" : "position scale", best, "right", right),
+                 text);
+}
+
+static assay_status try_all(assay_home *home, bool index)
+{
+    ASSAY_TRY(try_flags(home, index));
+    ASSAY_TRY(try_widths(home, index));
+    ASSAY_TRY(try_positions(home, index));
+    if (assay_home_best(home))
+        return ASSAY_OK;
+    ASSAY_TRY(try_fit(home, index, true));
+    return try_fit(home, index, false);
+}
+
+assay_status assay_fault_match_rope_phase(assay_home *home)
+{
+    if (home->judged->against || home->judged->is_ids)
+        return ASSAY_OK;
+    if (assay_home_covers(home, ASSAY_POINT_Q_ROPE) || assay_home_covers(home, ASSAY_POINT_K_ROPE))
+        ASSAY_TRY(try_all(home, false));
+    if (assay_home_covers(home, ASSAY_POINT_INDEX_Q) ||
+        assay_home_covers(home, ASSAY_POINT_INDEX_K))
+        ASSAY_TRY(try_all(home, true));
+    return ASSAY_OK;
+}

@@ -1,0 +1,121 @@
+/*
+ * ROUTE: the router computed with one thing otherwise: gating function, bias, groups,
+ * normalisation, scale.
+ */
+#include <math.h>
+#include <stdio.h>
+
+#include "reports/home.h"
+
+const assay_fault_kind assay_fault_kinds_route[] = {{0}};
+
+static assay_status offer(assay_home *home, const assay_knobs *knobs, const char *kind,
+                          const char *evidence)
+{
+    return assay_home_offer_variant(
+        home, knobs,
+        &(assay_offer_text){
+            .kind = kind, .family = "router", .complexity = 0.2, .evidence = evidence});
+}
+
+static assay_status try_gate(assay_home *home)
+{
+    static const struct {
+        assay_gate gate;
+        const char *kind, *evidence;
+    } gates[] = {
+        {ASSAY_GATE_SOFTMAX, "softmax for the gating function",
+         "softmax over all experts gives it"},
+        {ASSAY_GATE_SIGMOID, "sigmoid for the gating function", "sigmoid of each logit gives it"},
+        {ASSAY_GATE_SOFTMAX_SELECTED, "softmax over the chosen experts only",
+         "softmax over the chosen experts gives it"},
+    };
+    for (size_t i = 0; i < sizeof gates / sizeof *gates; i++) {
+        assay_knobs knobs = *home->knobs;
+        if (knobs.gate == gates[i].gate)
+            continue;
+        knobs.gate = gates[i].gate;
+        ASSAY_TRY(offer(home, &knobs, gates[i].kind, gates[i].evidence));
+    }
+    return ASSAY_OK;
+}
+
+static assay_status try_bias(assay_home *home)
+{
+    assay_knobs knobs = *home->knobs;
+    knobs.bias = ASSAY_BIAS_LEFT_OUT;
+    ASSAY_TRY(offer(home, &knobs, "bias left out of the choice",
+                    "the choice without the router's bias gives it"));
+    knobs.bias = ASSAY_BIAS_IN_WEIGHTS;
+    return offer(home, &knobs, "bias in the weights",
+                 "weights from the biased probabilities give the value");
+}
+
+static assay_status try_groups(assay_home *home)
+{
+    static const struct {
+        assay_groups groups;
+        const char *kind;
+    } rules[] = {{ASSAY_GROUPS_NONE, "groups ignored"},
+                 {ASSAY_GROUPS_MAX, "groups by their best expert"},
+                 {ASSAY_GROUPS_TOP2_SUM, "groups by the sum of their two best"},
+                 {ASSAY_GROUPS_SUM_ALL, "groups by the sum of all"}};
+    if (home->shape->n_group < 2)
+        return ASSAY_OK;
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
+        assay_knobs knobs = *home->knobs;
+        if (knobs.groups == rules[i].groups)
+            continue;
+        knobs.groups = rules[i].groups;
+        ASSAY_TRY(offer(home, &knobs, rules[i].kind, "this rule for the groups gives the choice"));
+    }
+    assay_knobs knobs = *home->knobs;
+    knobs.group_mask_zero = true;
+    return offer(home, &knobs, "forbidden groups at 0",
+                 "forbidden groups at 0 for minus infinity give the choice");
+}
+
+static assay_status try_weights(assay_home *home)
+{
+    assay_knobs knobs = *home->knobs;
+    char text[320];
+    knobs.weights_norm = !knobs.weights_norm;
+    ASSAY_TRY(offer(home, &knobs, knobs.weights_norm ? "renormalised" : "not renormalised",
+                    knobs.weights_norm ? "weights divided by their sum give the value"
+                                       : "weights as they are give the value"));
+    knobs = *home->knobs;
+    double best, rest, right = knobs.weights_scale;
+    ASSAY_TRY(assay_home_fit(&best, &rest, home, &knobs, &knobs.weights_scale, right / 64,
+                             right * 64, 13));
+    if (fabs(best / right - 1) < 2e-4)
+        return ASSAY_OK;
+    snprintf(text, sizeof text, "fitted scale of the weights %.6g, right is %.6g%s", best, right,
+             fabs(best - 1) < 2e-3                   ? ": the scale is missing"
+             : fabs(best / right / right - 1) < 2e-3 ? ": the scale is applied twice"
+                                                     : "");
+    return assay_home_offer_variant(
+        home, &knobs,
+        &(assay_offer_text){.kind = "scale of the weights",
+                            .family = "router",
+                            .complexity = 1,
+                            .fitted = json_pack("{s:f, s:f}", "scale", best, "right", right),
+                            .evidence = text});
+}
+
+assay_status assay_fault_match_route(assay_home *home)
+{
+    if (home->judged->against || home->shape->n_expert == 0)
+        return ASSAY_OK;
+    bool probs = assay_home_covers(home, ASSAY_POINT_MOE_PROBS);
+    bool topk = assay_home_covers(home, ASSAY_POINT_MOE_TOPK);
+    bool weights = assay_home_covers(home, ASSAY_POINT_MOE_WEIGHTS);
+    if (probs || weights)
+        ASSAY_TRY(try_gate(home));
+    if (topk || weights)
+        ASSAY_TRY(try_bias(home));
+    if (topk)
+        ASSAY_TRY(try_groups(home));
+    if (weights)
+        ASSAY_TRY(try_weights(home));
+    return ASSAY_OK;
+}

@@ -1,0 +1,84 @@
+/*
+ * SELECT: the indexer with one thing otherwise, or an attention that ignores its choice.
+ */
+#include <stdio.h>
+
+#include "reports/home.h"
+
+const assay_fault_kind assay_fault_kinds_select[] = {{0}};
+
+static assay_status offer(assay_home *home, const assay_knobs *knobs, const char *kind,
+                          json_t *fitted, const char *evidence)
+{
+    return assay_home_offer_variant(home, knobs,
+                                    &(assay_offer_text){.kind = kind,
+                                                        .family = "indexer",
+                                                        .complexity = 0.25,
+                                                        .fitted = fitted,
+                                                        .evidence = evidence});
+}
+
+static assay_status try_scores(assay_home *home)
+{
+    assay_knobs knobs = *home->knobs;
+    knobs.index_relu = false;
+    ASSAY_TRY(
+        offer(home, &knobs, "no relu on the scores", NULL, "scores without the relu give it"));
+    knobs = *home->knobs;
+    knobs.index_scale = -knobs.index_scale;
+    ASSAY_TRY(offer(home, &knobs, "scores with the other sign", NULL,
+                    "scores with the other sign give it"));
+    return ASSAY_OK;
+}
+
+static assay_status try_size(assay_home *home)
+{
+    static const int steps[] = {-1, 1, -2, 2, -8, 8, -16, 16, -32, 32, -64, 64};
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        assay_knobs knobs = *home->knobs;
+        knobs.index_top_k += steps[i];
+        if (knobs.index_top_k < 1)
+            continue;
+        ASSAY_TRY(offer(
+            home, &knobs, "another number of keys",
+            json_pack("{s:i, s:i}", "top_k", knobs.index_top_k, "right", home->knobs->index_top_k),
+            "this number of selected keys gives it"));
+    }
+    return ASSAY_OK;
+}
+
+assay_status assay_fault_match_select(assay_home *home)
+{
+    const assay_judged *j = home->judged;
+    if (j->against || !home->shape->has_indexer)
+        return ASSAY_OK;
+    bool scores = assay_home_covers(home, ASSAY_POINT_INDEX_SCORES);
+    if (scores || assay_home_is(home, ASSAY_POINT_INDEX_TOPK))
+        ASSAY_TRY(try_scores(home));
+    if (assay_home_covers(home, ASSAY_POINT_INDEX_TOPK))
+        ASSAY_TRY(try_size(home));
+    if (assay_home_covers(home, ASSAY_POINT_INDEX_Q) ||
+        assay_home_covers(home, ASSAY_POINT_INDEX_K)) {
+        assay_knobs knobs = *home->knobs;
+        knobs.index_rope_last = !knobs.index_rope_last;
+        ASSAY_TRY(offer(home, &knobs, "the other end of the indexer's heads rotated", NULL,
+                        "the rotated channels at the other end give it"));
+    }
+    if (assay_home_attends(home)) {
+        assay_knobs knobs = *home->knobs;
+        knobs.dense = true;
+        ASSAY_TRY(offer(home, &knobs, "the selection is ignored", NULL,
+                        "attention over all visible keys gives the value"));
+    }
+    if (assay_home_is(home, ASSAY_POINT_INDEX_SCORES)) {
+        assay_relation_scale(&home->rel, home->scratch, &home->pair);
+        ASSAY_TRY(assay_home_offer_relation(
+            home, &(assay_offer_text){.kind = "scale of the scores",
+                                      .family = "indexer",
+                                      .complexity = 1,
+                                      .fitted = json_pack("{s:f}", "ratio", home->rel.value),
+                                      .evidence = "the scores are the expected ones times one "
+                                                  "factor"}));
+    }
+    return ASSAY_OK;
+}

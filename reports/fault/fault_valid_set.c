@@ -1,0 +1,88 @@
+/*
+ * VALID-SET: attention over another set of keys: the causal border shifted or missing, a window,
+ * keys at the beginning or the end left out.
+ */
+#include <stdio.h>
+
+#include "reports/home.h"
+
+const assay_fault_kind assay_fault_kinds_valid_set[] = {{0}};
+
+static assay_status offer(assay_home *home, const assay_knobs *knobs, const char *kind,
+                          double complexity, json_t *fitted, const char *evidence)
+{
+    return assay_home_offer_variant(home, knobs,
+                                    &(assay_offer_text){.kind = kind,
+                                                        .family = "attention",
+                                                        .complexity = complexity,
+                                                        .fitted = fitted,
+                                                        .evidence = evidence});
+}
+
+static assay_status try_borders(assay_home *home)
+{
+    static const int shifts[] = {1, -1, 2, -2, 3, 4, 8};
+    char text[320];
+    assay_knobs knobs = *home->knobs;
+    knobs.mask_none = true;
+    ASSAY_TRY(offer(home, &knobs, "no causal mask", 0.2, NULL,
+                    "attention over every key of the step gives the value"));
+    for (size_t i = 0; i < sizeof shifts / sizeof *shifts; i++) {
+        knobs = *home->knobs;
+        knobs.mask_shift += shifts[i];
+        snprintf(text, sizeof text, "query t sees keys up to t%+d", shifts[i]);
+        ASSAY_TRY(offer(home, &knobs, "causal border shifted", 0.3,
+                        json_pack("{s:i}", "shift", shifts[i]), text));
+    }
+    return ASSAY_OK;
+}
+
+static assay_status try_ends(assay_home *home, int n_keys)
+{
+    char text[320];
+    for (int n = 1; n <= 4 && n < n_keys; n++) {
+        assay_knobs knobs = *home->knobs;
+        knobs.key_first = n;
+        snprintf(text, sizeof text, "the first %d keys are not seen", n);
+        ASSAY_TRY(
+            offer(home, &knobs, "first keys left out", 0.4, json_pack("{s:i}", "keys", n), text));
+        knobs = *home->knobs;
+        knobs.key_limit = n_keys - n;
+        snprintf(text, sizeof text, "the last %d of %d keys are not seen", n, n_keys);
+        ASSAY_TRY(
+            offer(home, &knobs, "last keys left out", 0.4, json_pack("{s:i}", "keys", n), text));
+    }
+    return ASSAY_OK;
+}
+
+/* The widest window first tells nothing; powers of two and their neighbours are what engines use,
+ * then every width of a short prompt. */
+static assay_status try_windows(assay_home *home, int n_keys)
+{
+    char text[320];
+    for (int w = 1; w < n_keys; w++) {
+        bool round = (w & (w - 1)) == 0 || ((w + 1) & w) == 0;
+        if (n_keys > 48 && !round)
+            continue;
+        assay_knobs knobs = *home->knobs;
+        knobs.window = w;
+        snprintf(text, sizeof text, "each query sees only the last %d keys", w);
+        ASSAY_TRY(offer(home, &knobs, "window", 0.6, json_pack("{s:i}", "window", w), text));
+    }
+    return ASSAY_OK;
+}
+
+assay_status assay_fault_match_valid_set(assay_home *home)
+{
+    const assay_judged *j = home->judged;
+    if (j->against || j->is_ids || !assay_home_attends(home))
+        return ASSAY_OK;
+    const assay_run_step *step =
+        assay_run_step_at(assay_forced_run(home->forced), j->prompt, j->step);
+    int n_keys = (int)(step->first_position + step->n_tokens);
+    ASSAY_TRY(try_borders(home));
+    ASSAY_TRY(try_ends(home, n_keys));
+    if (assay_home_best(home))
+        return ASSAY_OK;
+    return try_windows(home, n_keys);
+}

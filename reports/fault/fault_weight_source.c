@@ -1,0 +1,42 @@
+/*
+ * WEIGHT-SOURCE: the op right, with another tensor's weight.
+ */
+#include <stdio.h>
+
+#include "reports/home.h"
+
+const assay_fault_kind assay_fault_kinds_weight_source[] = {{0}};
+
+assay_status assay_fault_match_weight_source(assay_home *home)
+{
+    const assay_judged *j = home->judged;
+    char text[320];
+    if (j->against || j->is_ids || j->n_nonfinite_added > 0)
+        return ASSAY_OK;
+    if (assay_home_is(home, ASSAY_POINT_LOGITS)) {
+        assay_knobs knobs = *home->knobs;
+        knobs.head_tied = !knobs.head_tied;
+        return assay_home_offer_variant(
+            home, &knobs,
+            &(assay_offer_text){.kind = "output head tied to the embedding",
+                                .complexity = 0.2,
+                                .evidence = "final_norm times the embedding's rows gives the "
+                                            "logits"});
+    }
+    if (j->layer < 0 || !assay_home_weighs(home))
+        return ASSAY_OK;
+    for (int layer = 0; layer < home->shape->n_layer; layer++) {
+        if (layer == j->layer)
+            continue;
+        assay_knobs knobs = *home->knobs;
+        knobs.weight_layer_shift = layer - j->layer;
+        snprintf(text, sizeof text, "this op with layer %d's weight gives the value", layer);
+        ASSAY_TRY(assay_home_offer_variant(
+            home, &knobs,
+            &(assay_offer_text){.kind = "another layer's weight",
+                                .complexity = 0.3,
+                                .fitted = json_pack("{s:i}", "layer", layer),
+                                .evidence = text}));
+    }
+    return ASSAY_OK;
+}
