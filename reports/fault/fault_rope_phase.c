@@ -64,7 +64,7 @@ static assay_status try_flags(assay_home *home, bool index)
 
 static assay_status try_widths(assay_home *home, bool index)
 {
-    int width = rope_of(&(assay_knobs){*home->knobs}, index)->width;
+    int width = index ? home->knobs->index_rope.width : home->knobs->rope.width;
     const int head = index ? home->shape->index_d_head : home->shape->d_nope + home->shape->d_rope;
     const int widths[] = {width / 2, width / 4, 2 * width, head};
     char text[320];
