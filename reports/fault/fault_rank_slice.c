@@ -111,7 +111,7 @@ static assay_status try_projection(assay_home *home)
         return ASSAY_OK;
     int64_t width = n_values / j->n_rows;
     assay_status s = assay_oracle_weight(&weight, dims, assay_forced_oracle(home->forced), name);
-    for (int n = 2; s == ASSAY_OK && n <= 8 && dims[1] == width; n *= 2) {
+    for (int n = 2; s == ASSAY_OK && n <= 8 && dims[3] == width; n *= 2) {
         bool moved = false;
         if (H % n)
             break;

@@ -66,7 +66,7 @@ static assay_status head_parts(double **room, const double **parts, int *n, assa
         return ASSAY_OK;
     assay_status s = assay_oracle_weight(&weight, dims, assay_forced_oracle(home->forced), name);
     int64_t D = j->n_cols, W = n_heads / j->n_rows, V = W / H;
-    if (s == ASSAY_OK && dims[0] == D && dims[1] == W)
+    if (s == ASSAY_OK && dims[2] == D && dims[3] == W)
         s = assay_alloc(room, (size_t)(H * home->n), sizeof **room, "parts of heads");
     for (int h = 0; s == ASSAY_OK && *room && h < H; h++) {
         double *part = *room + h * home->n;
