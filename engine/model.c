@@ -28,7 +28,7 @@ struct assay_model {
 
 assay_model_options assay_model_options_default(void)
 {
-    return (assay_model_options){0, -1, {NAN, NAN, NAN}};
+    return (assay_model_options){0, -1, {NAN, NAN, NAN}, 0};
 }
 
 static size_t slot_of(assay_role role, int layer)
@@ -234,15 +234,16 @@ static void apply_conventions(assay_hparams *hp, const assay_conventions *c)
 }
 
 /* Whether float32 copies of the layers in use fit in the budget. */
-static bool fits(const assay_model *m)
+static bool fits(const assay_model *m, int64_t keep_bytes)
 {
+    int64_t most = keep_bytes ? keep_bytes : KEEP_BYTES;
     int64_t bytes = 0;
     for (int layer = -1; layer < m->hp.n_layer; layer++)
         for (int r = 0; r < ASSAY_ROLE_COUNT; r++) {
             const assay_weight *w = &m->weights[slot_of((assay_role)r, layer)];
             if (w->info && (layer < 0 || (layer >= m->first_layer && layer <= m->last_layer)))
                 bytes += w->n_rows * w->width * 4;
-            if (bytes > KEEP_BYTES)
+            if (bytes > most)
                 return false;
         }
     return true;
@@ -270,7 +271,7 @@ assay_status assay_model_open(assay_model **out, const char *path,
     ASSAY_GO(check_needed(m));
     ASSAY_GO(choose_layers(m, options));
     apply_conventions(&m->hp, &options->conventions);
-    m->keeps = fits(m);
+    m->keeps = fits(m, options->keep_bytes);
     *out = m;
     return ASSAY_OK;
 out:
