@@ -28,8 +28,10 @@ void assay_trace_free(assay_trace *trace)
 {
     if (!trace)
         return;
-    for (int i = 0; i < trace->n; i++)
+    for (int i = 0; i < trace->n; i++) {
         free(trace->items[i].values);
+        free(trace->items[i].starts);
+    }
     free(trace->items);
     free(trace);
 }
@@ -131,25 +133,57 @@ static void gather(assay_trace_item *item, float *out, const assay_buffer *b)
                 }
 }
 
-static assay_status make_room(assay_trace_item *item, int64_t n_rows, int64_t n_cols)
+static assay_status grow(void *memory, int64_t *room, int64_t needed, size_t size)
 {
-    if (item->n_rows && item->n_cols != n_cols)
-        return assay_fail(ASSAY_BAD_SHAPE,
-                          "%s of layer %d: rows of %lld elements, %lld in earlier steps",
-                          assay_point_at(item->point)->name, item->layer, (long long)n_cols,
-                          (long long)item->n_cols);
-    item->n_cols = n_cols;
-    if (item->n_rows + n_rows > item->rows_room) {
-        int64_t room = 2 * item->rows_room > item->n_rows + n_rows ? 2 * item->rows_room
-                                                                   : item->n_rows + n_rows;
-        float *more = realloc(item->values, (size_t)(room * n_cols) * sizeof *more);
-        if (!more)
-            return assay_fail(ASSAY_NO_MEMORY, "no memory for a trace of %lld rows",
-                              (long long)room);
-        item->values = more;
-        item->rows_room = room;
-    }
+    void **block = memory;
+    if (needed <= *room)
+        return ASSAY_OK;
+    int64_t more = 2 * *room > needed ? 2 * *room : needed;
+    void *bigger = realloc(*block, (size_t)more * size);
+    if (!bigger)
+        return assay_fail(ASSAY_NO_MEMORY, "no memory for a trace of %lld values", (long long)more);
+    *block = bigger;
+    *room = more;
     return ASSAY_OK;
+}
+
+/* Room for one more row of at most n values; *out: where it goes. */
+static assay_status new_row(float **out, assay_trace_item *item, int64_t n)
+{
+    ASSAY_TRY(grow(&item->starts, &item->rows_room, item->n_rows + 2, sizeof *item->starts));
+    if (!item->n_rows)
+        item->starts[0] = 0;
+    int64_t start = item->starts[item->n_rows];
+    ASSAY_TRY(grow(&item->values, &item->values_room, start + n, sizeof *item->values));
+    *out = item->values + start;
+    return ASSAY_OK;
+}
+
+static void end_row(assay_trace_item *item, int64_t n)
+{
+    item->starts[item->n_rows + 1] = item->starts[item->n_rows] + n;
+    item->n_rows++;
+    if (n > item->n_cols)
+        item->n_cols = n;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    float x = *(const float *)a, y = *(const float *)b;
+    return (x > y) - (x < y);
+}
+
+/* The causal part of a row: chosen keys in order of their ids, scores up to the row's position. */
+static int64_t causal_part(float *row, int64_t n, char axis, int64_t position)
+{
+    if (axis == 'S')
+        return position + 1 < n ? position + 1 : n;
+    int64_t kept = 0;
+    for (int64_t i = 0; i < n; i++)
+        if (row[i] >= 0 && row[i] <= (float)position)
+            row[kept++] = row[i];
+    qsort(row, (size_t)kept, sizeof *row, by_value);
+    return kept;
 }
 
 static bool is_wanted(const assay_trace *trace, const assay_tap_event *event, int64_t row)
@@ -160,16 +194,20 @@ static bool is_wanted(const assay_trace *trace, const assay_tap_event *event, in
 static assay_status add_rows(assay_trace_item *item, const assay_trace *trace,
                              const assay_tap_event *event)
 {
+    const char *ragged = strpbrk(assay_point_at(event->point)->axes, "SX");
     assay_buffer row = *event->buffer;
     int64_t n_cols = assay_buffer_count(event->buffer) / row.dims[0], n_rows = row.dims[0];
     row.dims[0] = 1;
     for (int64_t r = 0; r < n_rows; r++) {
+        float *out;
         if (!is_wanted(trace, event, r))
             continue;
-        ASSAY_TRY(make_room(item, 1, n_cols));
+        ASSAY_TRY(new_row(&out, item, n_cols));
         row.data = (char *)event->buffer->data +
                    r * event->buffer->strides[0] * (int64_t)assay_dtype_bytes(row.dtype);
-        gather(item, item->values + item->n_rows++ * n_cols, &row);
+        gather(item, out, &row);
+        end_row(item,
+                ragged ? causal_part(out, n_cols, *ragged, event->rows.positions[r]) : n_cols);
     }
     return ASSAY_OK;
 }
@@ -182,7 +220,7 @@ assay_status assay_trace_tap(void *user, const assay_tap_event *event)
     assay_trace_item *item;
     if (event->partial || b->place != ASSAY_PLACE_HOST || !assay_buffer_count(b))
         return ASSAY_OK;
-    bool by_rows = info->axes[0] == 'T' && !strpbrk(info->axes, "SX");
+    bool by_rows = info->axes[0] == 'T';
     if (!by_rows && trace->sequence >= 0)
         return ASSAY_OK;
     ASSAY_TRY(item_of(&item, trace, event->point, event->layer));
@@ -192,15 +230,34 @@ assay_status assay_trace_tap(void *user, const assay_tap_event *event)
     return ASSAY_OK;
 }
 
-static bool same_choice(const float *a, const float *b, int64_t n)
+static const float *row_of(const assay_trace_item *item, int64_t row, int64_t *n)
 {
-    for (int64_t i = 0; i < n; i++) {
-        bool found = false;
-        for (int64_t j = 0; j < n && !found; j++)
-            found = a[i] == b[j];
-        if (!found)
+    *n = item->starts[row + 1] - item->starts[row];
+    return item->values + item->starts[row];
+}
+
+static int64_t find_id(const float *ids, int64_t n, float id)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (ids[i] == id)
+            return i;
+    return -1;
+}
+
+/* The same ids; experts in any order (selected keys are sorted). */
+static bool same_choice(const assay_trace_item *a, const assay_trace_item *b, int64_t row)
+{
+    int64_t n, n_b;
+    const float *x = row_of(a, row, &n), *y = row_of(b, row, &n_b);
+    if (n != n_b)
+        return false;
+    if (!memcmp(x, y, (size_t)n * sizeof *x))
+        return true;
+    if (a->point != ASSAY_POINT_MOE_TOPK)
+        return false;
+    for (int64_t i = 0; i < n; i++)
+        if (find_id(y, n, x[i]) < 0)
             return false;
-    }
     return true;
 }
 
@@ -208,50 +265,93 @@ static void compare_choice(assay_trace_difference *out, int64_t *limit, const as
                            const assay_trace_item *expected, int64_t n_rows)
 {
     for (int64_t r = 0; r < n_rows; r++)
-        if (!same_choice(got->values + r * got->n_cols, expected->values + r * got->n_cols,
-                         got->n_cols)) {
+        if (!same_choice(got, expected, r)) {
             out->n_flips++;
             *limit = r;
             return;
         }
 }
 
-static assay_status to_double(double **out, const float *values, int64_t n)
+/* Rows side by side as [n_rows, n_cols], short ones filled up with zeros. */
+static assay_status to_double(double **out, const assay_trace_item *item, int64_t n_rows,
+                              int64_t n_cols)
 {
-    ASSAY_TRY(assay_alloc(out, (size_t)n, sizeof **out, "values of a trace"));
-    for (int64_t i = 0; i < n; i++)
-        (*out)[i] = values[i];
+    ASSAY_TRY(assay_alloc(out, (size_t)(n_rows * n_cols), sizeof **out, "values of a trace"));
+    for (int64_t r = 0; r < n_rows; r++) {
+        int64_t n;
+        const float *row = row_of(item, r, &n);
+        for (int64_t i = 0; i < n; i++)
+            (*out)[r * n_cols + i] = row[i];
+    }
     return ASSAY_OK;
 }
 
-static assay_status compare_values(assay_trace_difference *out, const assay_trace_item *got,
-                                   const assay_trace_item *expected, int64_t n_rows, double bound,
-                                   double row_bound)
+/* Two experts chosen with nearly equal weight may change places: puts got's blocks in the order of
+ * expected's experts. */
+static void match_experts(double *got, const assay_trace_item *got_ids,
+                          const assay_trace_item *expected_ids, int64_t n_rows, int64_t n_cols)
+{
+    for (int64_t r = 0; r < n_rows; r++) {
+        int64_t n_used, n_other;
+        const float *a = row_of(got_ids, r, &n_used), *b = row_of(expected_ids, r, &n_other);
+        int64_t width = n_cols / n_used;
+        double *row = got + r * n_cols, copy[n_cols];
+        if (n_used != n_other || !memcmp(a, b, (size_t)n_used * sizeof *a))
+            continue;
+        memcpy(copy, row, sizeof copy);
+        for (int64_t u = 0; u < n_used; u++) {
+            int64_t from = find_id(a, n_used, b[u]);
+            if (from >= 0)
+                memcpy(row + u * width, copy + from * width, (size_t)width * sizeof *row);
+        }
+    }
+}
+
+static void tell_first(assay_trace_difference *out, const assay_metrics *m,
+                       const assay_trace_item *item, const double *got, const double *expected,
+                       int64_t n_cols)
+{
+    int64_t at = m->first_bad >= 0 ? m->first_bad : m->worst_row * n_cols;
+    out->failed = true;
+    out->point = item->point;
+    out->layer = item->layer;
+    out->row = at / n_cols;
+    out->col = at % n_cols;
+    out->got = got[at];
+    out->expected = expected[at];
+    out->rel = m->rel;
+}
+
+typedef struct pair {
+    const assay_trace *got_trace, *expected_trace;
+    const assay_trace_item *got, *expected;
+    int64_t n_rows;
+    double bound, row_bound;
+} pair;
+
+static assay_status compare_values(assay_trace_difference *out, const pair *p)
 {
     double *a = NULL, *b = NULL;
+    int64_t n_cols = p->got->n_cols > p->expected->n_cols ? p->got->n_cols : p->expected->n_cols;
+    int layer = p->got->layer;
     assay_metrics m;
     assay_status s;
-    ASSAY_GO(to_double(&a, got->values, n_rows * got->n_cols));
-    ASSAY_GO(to_double(&b, expected->values, n_rows * got->n_cols));
-    assay_metrics_of(&m, a, b, n_rows, got->n_cols, row_bound);
+    ASSAY_GO(to_double(&a, p->got, p->n_rows, n_cols));
+    ASSAY_GO(to_double(&b, p->expected, p->n_rows, n_cols));
+    const assay_trace_item *ids = find(p->got_trace, ASSAY_POINT_MOE_TOPK, layer),
+                           *other = find(p->expected_trace, ASSAY_POINT_MOE_TOPK, layer);
+    if (strchr(assay_point_at(p->got->point)->axes, 'U') && ids && other)
+        match_experts(a, ids, other, p->n_rows, n_cols);
+    assay_metrics_of(&m, a, b, p->n_rows, n_cols, p->row_bound);
     out->n_compared++;
-    bool passed = m.rel <= bound && m.row_rel_max <= row_bound && !m.n_mask_differ;
     if (!(m.rel <= out->worst)) {
         out->worst = m.rel;
-        out->worst_point = got->point;
-        out->worst_layer = got->layer;
+        out->worst_point = p->got->point;
+        out->worst_layer = layer;
     }
-    if (!passed && !out->failed) {
-        int64_t at = m.first_bad >= 0 ? m.first_bad : m.worst_row * got->n_cols;
-        out->failed = true;
-        out->point = got->point;
-        out->layer = got->layer;
-        out->row = at / got->n_cols;
-        out->col = at % got->n_cols;
-        out->got = a[at];
-        out->expected = b[at];
-        out->rel = m.rel;
-    }
+    bool passed = m.rel <= p->bound && m.row_rel_max <= p->row_bound && !m.n_mask_differ;
+    if (!passed && !out->failed)
+        tell_first(out, &m, p->got, a, b, n_cols);
 out:
     free(a);
     free(b);
@@ -265,7 +365,7 @@ assay_status assay_trace_compare(assay_trace_difference *out, const assay_trace 
     int64_t limit = INT64_MAX; /* rows that are still comparable */
     for (int i = 0; i < expected->n; i++) {
         const assay_trace_item *e = &expected->items[i], *g = find(got, e->point, e->layer);
-        if (!g || !g->values || !e->values || g->n_cols != e->n_cols)
+        if (!g || !g->values || !e->values)
             continue;
         int64_t n_rows = g->n_rows < e->n_rows ? g->n_rows : e->n_rows;
         if (n_rows > limit) {
@@ -277,7 +377,7 @@ assay_status assay_trace_compare(assay_trace_difference *out, const assay_trace 
         if (assay_point_at(e->point)->is_ids)
             compare_choice(out, &limit, g, e, n_rows);
         else
-            ASSAY_TRY(compare_values(out, g, e, n_rows, bound, row_bound));
+            ASSAY_TRY(compare_values(out, &(pair){got, expected, g, e, n_rows, bound, row_bound}));
     }
     return ASSAY_OK;
 }

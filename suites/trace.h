@@ -2,8 +2,9 @@
  * A trace: what one engine run showed at its points, in memory, put together over the steps.
  *
  * Rows are token positions in order, so that a run in one chunk and a run in many compare row by
- * row. Points whose width depends on the keys so far (probs, scores, selections) are kept as
- * checksums only.
+ * row. Where the width of a row depends on the keys so far (scores, selections), only its causal
+ * part is kept: scores of positions up to the row's own, ids of the keys chosen. Points that do not
+ * begin with the token axis (probs) are kept as checksums only.
  */
 #ifndef ASSAY_SUITES_TRACE_H
 #define ASSAY_SUITES_TRACE_H
@@ -14,13 +15,14 @@ typedef struct assay_trace assay_trace;
 
 typedef struct assay_trace_item {
     assay_point point;
-    int layer; /* -1: global */
-    int64_t n_rows, n_cols;
-    float *values;     /* [n_rows, n_cols]; ids as exact floats; NULL: checksum only */
-    uint64_t checksum; /* of the float32 bits in canonical order, over all steps */
-    bool is_constant;  /* every element has the same bits */
+    int layer;              /* -1: global */
+    int64_t n_rows, n_cols; /* n_cols: of the widest row */
+    int64_t *starts;        /* [n_rows + 1]: row r is values[starts[r] ... starts[r + 1] - 1] */
+    float *values;          /* ids as exact floats; NULL: checksum only */
+    uint64_t checksum;      /* of the float32 bits in canonical order, over all steps */
+    bool is_constant;       /* every element has the same bits */
     int64_t n_elements;
-    int64_t rows_room;
+    int64_t rows_room, values_room;
     uint32_t first_bits;
 } assay_trace_item;
 
@@ -53,9 +55,10 @@ typedef struct assay_trace_difference {
 
 /*
  * Per point over the rows both have: |got - expected| / |expected| <= bound, whole, and <=
- * row_bound per row; NaN on either side never passes. Behind a row whose expert choice differs (its
- * scores were judged just before: a near tie) neither it nor a later row is judged: they are
- * counted.
+ * row_bound per row; NaN on either side never passes. Values of chosen experts are matched by
+ * expert, not by rank. Behind a row whose choice of experts or keys differs neither it nor a later
+ * row is judged: the scores that led to the choice were judged just before, so it is a near tie;
+ * such rows are counted.
  */
 assay_status assay_trace_compare(assay_trace_difference *out, const assay_trace *got,
                                  const assay_trace *expected, double bound, double row_bound);
