@@ -6,11 +6,6 @@
 
 #include <stdlib.h>
 
-/* Relative L2 of a point between two orders of summation (design section 5; acceptance 4 of the
- * float32 engine); bfloat16 rounds every op's output to 2^-9 and the error grows with the root of
- * the ops. */
-static const double bound_f32 = 1e-5, bound_bf16 = 3e-2;
-
 assay_status assay_check_trace(assay_trace **out, assay_check_context *context,
                                const assay_engine_options *options,
                                const assay_check_prompt *prompt, int64_t chunk)
@@ -38,16 +33,17 @@ assay_status assay_check_pair_add(assay_check_pair *pair, const assay_check_cont
                                   const assay_trace *expected, const assay_trace *got,
                                   const char *name)
 {
-    bool f32 = context->engine.dtype == ASSAY_DTYPE_F32;
-    double bound = f32 ? bound_f32 : bound_bf16;
     assay_trace_difference d;
     char point[ASSAY_POINT_NAME_BYTES];
-    ASSAY_TRY(assay_trace_compare(&d, got, expected, bound, 2 * bound));
+    ASSAY_TRY(assay_trace_compare(&d, got, expected, assay_model_hparams(context->model)->n_layer,
+                                  context->engine.dtype));
     pair->n_compared += d.n_compared;
     pair->n_flips += d.n_flips;
-    pair->bound = bound;
-    if (!(d.worst <= pair->worst)) {
+    pair->n_left_out += d.n_left_out;
+    if (d.n_compared &&
+        !(d.worst * pair->bound <= pair->worst * d.worst_bound && pair->bound > 0)) {
         pair->worst = d.worst;
+        pair->bound = d.worst_bound;
         assay_point_format(pair->worst_point, d.worst_point, d.worst_layer);
     }
     if (!d.failed)
@@ -60,9 +56,9 @@ assay_status assay_check_pair_add(assay_check_pair *pair, const assay_check_cont
                                     point, (long long)d.row, (long long)d.col, d.got, d.expected));
     return assay_strings_add(&pair->row->details,
                              "%s: first apart at %s [token %lld, %lld]: %.6g and %.6g, relative "
-                             "%.1e, bound %.0e",
+                             "%.1e, bound %.1e",
                              name, point, (long long)d.row, (long long)d.col, d.got, d.expected,
-                             d.rel, bound);
+                             d.rel, d.bound);
 }
 
 assay_status assay_check_pair_end(assay_check_pair *pair)
@@ -70,16 +66,16 @@ assay_status assay_check_pair_end(assay_check_pair *pair)
     assay_status s;
     if (pair->n_flips)
         ASSAY_TRY(assay_strings_add(&pair->row->details,
-                                    "%d choices of experts or keys differ at near ties; rows "
+                                    "%d choices of experts or keys differ at near ties; %d rows "
                                     "behind them were not judged",
-                                    pair->n_flips));
+                                    pair->n_flips, pair->n_left_out));
     if (pair->n_failed)
         s = assay_check_say(pair->row, ASSAY_VERDICT_FAIL, "not %s: %s", pair->what,
                             pair->first.items[0]);
     else if (!pair->n_compared)
         s = assay_check_say(pair->row, ASSAY_VERDICT_INCONCLUSIVE, "nothing could be compared");
     else
-        s = assay_check_say(pair->row, ASSAY_VERDICT_PASS, "%s, worst %.1e at %s (bound %.0e)",
+        s = assay_check_say(pair->row, ASSAY_VERDICT_PASS, "%s, worst %.1e at %s (bound %.1e)",
                             pair->what, pair->worst, pair->worst_point, pair->bound);
     assay_strings_clear(&pair->first);
     return s;

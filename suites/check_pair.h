@@ -10,8 +10,8 @@
 typedef struct assay_check_pair {
     assay_check_row *row;
     const char *what; /* "latent = expanded" */
-    int n_compared, n_flips, n_failed;
-    double worst, bound;
+    int n_compared, n_flips, n_left_out, n_failed;
+    double worst, bound; /* the median row error nearest its bound */
     char worst_point[ASSAY_POINT_NAME_BYTES];
     assay_strings first; /* the first failure */
 } assay_check_pair;
@@ -20,7 +20,7 @@ typedef struct assay_check_pair {
 assay_status assay_check_trace(assay_trace **out, assay_check_context *context,
                                const assay_engine_options *options,
                                const assay_check_prompt *prompt, int64_t chunk);
-/* Compares one pair; the bound is row PAIR of references/tolerance.def for the engine's format. */
+/* Compares one pair; bounds: see assay_trace_compare. */
 assay_status assay_check_pair_add(assay_check_pair *pair, const assay_check_context *context,
                                   const assay_trace *expected, const assay_trace *got,
                                   const char *name);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "references/compare.h"
+#include "references/tolerance.h"
 
 #define FNV_START 14695981039346656037ULL
 #define FNV_PRIME 1099511628211ULL
@@ -319,14 +320,13 @@ static void tell_first(assay_trace_difference *out, const assay_metrics *m,
     out->col = at % n_cols;
     out->got = got[at];
     out->expected = expected[at];
-    out->rel = m->rel;
 }
 
 typedef struct pair {
     const assay_trace *got_trace, *expected_trace;
     const assay_trace_item *got, *expected;
     int64_t n_rows;
-    double bound, row_bound;
+    double bound, row_bound; /* of the median and of the largest row error */
 } pair;
 
 static assay_status compare_values(assay_trace_difference *out, const pair *p)
@@ -344,14 +344,18 @@ static assay_status compare_values(assay_trace_difference *out, const pair *p)
         match_experts(a, ids, other, p->n_rows, n_cols);
     assay_metrics_of(&m, a, b, p->n_rows, n_cols, p->row_bound);
     out->n_compared++;
-    if (!(m.rel <= out->worst)) {
-        out->worst = m.rel;
+    if (!(m.row_rel_median * out->worst_bound <= out->worst * p->bound) || out->n_compared == 1) {
+        out->worst = m.row_rel_median;
+        out->worst_bound = p->bound;
         out->worst_point = p->got->point;
         out->worst_layer = layer;
     }
-    bool passed = m.rel <= p->bound && m.row_rel_max <= p->row_bound && !m.n_mask_differ;
-    if (!passed && !out->failed)
+    bool passed = m.row_rel_median <= p->bound && m.row_rel_max <= p->row_bound && !m.n_mask_differ;
+    if (!passed && !out->failed) {
         tell_first(out, &m, p->got, a, b, n_cols);
+        out->bound = m.row_rel_median <= p->bound ? p->row_bound : p->bound;
+        out->rel = m.row_rel_median <= p->bound ? m.row_rel_max : m.row_rel_median;
+    }
 out:
     free(a);
     free(b);
@@ -359,7 +363,7 @@ out:
 }
 
 assay_status assay_trace_compare(assay_trace_difference *out, const assay_trace *got,
-                                 const assay_trace *expected, double bound, double row_bound)
+                                 const assay_trace *expected, int n_layers, assay_dtype dtype)
 {
     *out = (assay_trace_difference){0};
     int64_t limit = INT64_MAX; /* rows that are still comparable */
@@ -374,10 +378,12 @@ assay_status assay_trace_compare(assay_trace_difference *out, const assay_trace 
         }
         if (!n_rows)
             continue;
+        assay_tolerance t = assay_tolerance_of(e->point, e->layer, n_layers, dtype, false);
+        pair p = {got, expected, g, e, n_rows, sqrt(2) * t.row_median, sqrt(2) * t.row_max};
         if (assay_point_at(e->point)->is_ids)
             compare_choice(out, &limit, g, e, n_rows);
         else
-            ASSAY_TRY(compare_values(out, &(pair){got, expected, g, e, n_rows, bound, row_bound}));
+            ASSAY_TRY(compare_values(out, &p));
     }
     return ASSAY_OK;
 }

@@ -40,27 +40,28 @@ const assay_trace_item *assay_trace_find(const assay_trace *trace, assay_point p
 
 /* What two traces differ in. */
 typedef struct assay_trace_difference {
-    int n_compared; /* points compared */
-    int n_left_out; /* rows behind a flip inside the noise, summed over points */
-    int n_flips;    /* choices that differ */
-    double worst;   /* largest relative L2 of one point */
+    int n_compared;            /* points compared */
+    int n_left_out;            /* rows behind a flip, summed over points */
+    int n_flips;               /* choices that differ */
+    double worst, worst_bound; /* largest median row error, measured by its bound */
     assay_point worst_point;
     int worst_layer;
-    bool failed; /* some point is beyond the bound; the first in the order of computation: */
+    bool failed; /* some point is beyond its bound; the first in the order of computation: */
     assay_point point;
     int layer;
     int64_t row, col;
-    double got, expected, rel;
+    double got, expected, rel, bound;
 } assay_trace_difference;
 
 /*
- * Per point over the rows both have: |got - expected| / |expected| <= bound, whole, and <=
- * row_bound per row; NaN on either side never passes. Values of chosen experts are matched by
- * expert, not by rank. Behind a row whose choice of experts or keys differs neither it nor a later
- * row is judged: the scores that led to the choice were judged just before, so it is a near tie;
- * such rows are counted.
+ * Per point over the rows both have: |got - expected| / |expected| of each row; the median and the
+ * largest against the analytic bound of references/tolerance.def for this format, times the square
+ * root of two, since both sides are rounded. NaN on either side never passes. Values of chosen
+ * experts are matched by expert, not by rank. Behind a row whose choice of experts or keys differs
+ * neither it nor a later row is judged: the scores that led to the choice were judged just before,
+ * so it is a near tie; such rows are counted.
  */
 assay_status assay_trace_compare(assay_trace_difference *out, const assay_trace *got,
-                                 const assay_trace *expected, double bound, double row_bound);
+                                 const assay_trace *expected, int n_layers, assay_dtype dtype);
 
 #endif
