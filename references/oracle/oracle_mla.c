@@ -107,51 +107,86 @@ static oracle_partner partner_of(const oracle_call *call, const char *name)
     return q ? q->partner : ORACLE_PARTNER_NONE;
 }
 
+/* Views of the product's cut leave the matrix itself alone. */
+static bool is_as_stored(assay_kv_b_view view)
+{
+    return view == ASSAY_KV_B_RIGHT || view == ASSAY_KV_B_SPLIT_EXCHANGED ||
+           view == ASSAY_KV_B_SPLIT_BY_KIND;
+}
+
 /*
- * Per head h: y[t, h] = x[t, h] M_h^T (or M_h where `transposed`), the input rounded first where
- * the knobs ask for it. x has x_heads heads of x_width of which the first `take` enter.
+ * One half of a head as a factor. It lies in memory as the file has it: K_h as [N, L] rows of kv_b
+ * or as [L, N] in k_b, V_h as [V, L]; under a view of kv_b it is put together in *owned.
+ */
+static assay_status half_of(oracle_factor *out, double **owned, const oracle_call *call, int h,
+                            bool of_key)
+{
+    oracle_eval *e = call->eval;
+    const assay_oracle_shape *s = &e->oracle->shape;
+    int64_t N = s->d_nope, V = s->d_value, L = s->n_rank_kv, have;
+    bool single = e->knobs->round_out != ASSAY_DTYPE_F64, split = is_split(call);
+    int64_t rows = of_key ? (split ? L : N) : V, row = split ? 0 : h * (N + V) + (of_key ? 0 : N);
+    oracle_matrix w;
+    if (is_as_stored(e->knobs->kv_b)) {
+        if (!split)
+            ASSAY_TRY(assay_oracle_matrix(&w, e->oracle, call->layer, "attn_kv_b.weight", 1,
+                                          s->n_head * (N + V), L, e->knobs));
+        else
+            ASSAY_TRY(assay_oracle_matrix(&w, e->oracle, call->layer,
+                                          of_key ? "attn_k_b.weight" : "attn_v_b.weight", s->n_head,
+                                          rows, of_key ? N : L, e->knobs));
+        ASSAY_TRY(assay_oracle_factor(out, &have, e->oracle, &w, split ? h : 0, row, single));
+        out->transposed = of_key && split; /* as K_h^T */
+        if (have >= rows)
+            return ASSAY_OK;
+    }
+    ASSAY_TRY(assay_alloc(owned, (size_t)((of_key ? N : V) * L), sizeof **owned, "half a head"));
+    *out = (oracle_factor){.values = *owned, .ld = L};
+    return assay_oracle_kv_b_head(of_key ? *owned : NULL, of_key ? NULL : *owned, call, h);
+}
+
+/*
+ * Per head h: y[t, h] = x[t, h] M_h^T, or x[t, h] M_h where `backward`, M_h the key or value half;
+ * the input is rounded first where the knobs ask for it. Rows of x and y lie x_row and y_row apart,
+ * heads x_head and y_head.
  */
 typedef struct per_head {
-    int64_t x_heads, x_width, take, y_width;
-    bool of_key, transposed;
+    int64_t x_row, x_head, x_width, y_row, y_head, y_at, y_width;
+    bool of_key, backward;
     const char *weight;
 } per_head;
 
-static assay_status head_product(double *y, const double *x, double *m, const oracle_call *call,
-                                 const per_head *p, int64_t h)
+static assay_status one_half(double *y, const double *x, double *rounded, const oracle_call *call,
+                             const per_head *p, int h)
 {
     oracle_partner partner = partner_of(call, p->weight);
-    int64_t heads = call->eval->oracle->shape.n_head, T = call->n_tokens;
-    const double *from = x + (p->x_heads > 1 ? h * p->x_width : 0);
-    bool f32 = call->eval->knobs->round_out != ASSAY_DTYPE_F64;
-    double *rounded;
-    ASSAY_TRY(assay_alloc(&rounded, (size_t)(T * p->take), sizeof *rounded, "inputs of a head"));
-    for (int64_t t = 0; t < T; t++) {
-        memcpy(rounded + t * p->take, from + t * p->x_heads * p->x_width,
-               (size_t)p->take * sizeof *rounded);
-        assay_oracle_round_activation(rounded + t * p->take, p->take, partner);
+    const double *from = x + h * p->x_head;
+    double *owned = NULL;
+    oracle_factor m = {0};
+    assay_status s = half_of(&m, &owned, call, h, p->of_key);
+    m.transposed = m.transposed != p->backward;
+    for (int64_t t = 0; t < call->n_tokens; t++) {
+        memcpy(rounded + t * p->x_width, from + t * p->x_row, (size_t)p->x_width * sizeof *rounded);
+        assay_oracle_round_activation(rounded + t * p->x_width, p->x_width, partner);
     }
-    assay_status s = assay_oracle_gemm(y + h * p->y_width, heads * p->y_width, rounded, p->take, m,
-                                       p->transposed ? p->y_width : p->take, T, p->y_width, p->take,
-                                       p->transposed, f32);
-    free(rounded);
+    if (s == ASSAY_OK)
+        s = assay_oracle_multiply(y + h * p->y_head + p->y_at, p->y_row, rounded, p->x_width, &m,
+                                  call->n_tokens, p->y_width, p->x_width,
+                                  call->eval->knobs->round_out != ASSAY_DTYPE_F64);
+    free(owned);
     return s;
 }
 
 static assay_status all_heads(double *y, const double *x, const oracle_call *call,
                               const per_head *p)
 {
-    const assay_oracle_shape *shape = &call->eval->oracle->shape;
-    int64_t rows = p->of_key ? shape->d_nope : shape->d_value;
-    double *m;
-    ASSAY_TRY(assay_alloc(&m, (size_t)(rows * shape->n_rank_kv), sizeof *m, "a head of kv_b"));
+    double *rounded;
+    ASSAY_TRY(assay_alloc(&rounded, (size_t)(call->n_tokens * p->x_width), sizeof *rounded,
+                          "inputs of a head"));
     assay_status s = ASSAY_OK;
-    for (int h = 0; h < shape->n_head && s == ASSAY_OK; h++) {
-        s = assay_oracle_kv_b_head(p->of_key ? m : NULL, p->of_key ? NULL : m, call, h);
-        if (s == ASSAY_OK)
-            s = head_product(y, x, m, call, p, h);
-    }
-    free(m);
+    for (int h = 0; h < call->eval->oracle->shape.n_head && s == ASSAY_OK; h++)
+        s = one_half(y, x, rounded, call, p, h);
+    free(rounded);
     return s;
 }
 
@@ -159,12 +194,14 @@ static assay_status all_heads(double *y, const double *x, const oracle_call *cal
 assay_status assay_oracle_op_q_latent(double *out, const oracle_call *call)
 {
     const assay_oracle_shape *s = &call->eval->oracle->shape;
-    per_head p = {.x_heads = s->n_head,
-                  .x_width = oracle_key_width(call->eval->oracle),
-                  .take = s->d_nope,
+    per_head p = {.x_row = call->in_width[0],
+                  .x_head = oracle_key_width(call->eval->oracle),
+                  .x_width = s->d_nope,
+                  .y_row = call->width,
+                  .y_head = s->n_rank_kv,
                   .y_width = s->n_rank_kv,
                   .of_key = true,
-                  .transposed = true,
+                  .backward = true,
                   .weight = "attn_k_b.weight"};
     return all_heads(out, call->in[0], call, &p);
 }
@@ -173,9 +210,11 @@ assay_status assay_oracle_op_q_latent(double *out, const oracle_call *call)
 assay_status assay_oracle_op_values_out(double *out, const oracle_call *call)
 {
     const assay_oracle_shape *s = &call->eval->oracle->shape;
-    per_head p = {.x_heads = s->n_head,
+    per_head p = {.x_row = call->in_width[0],
+                  .x_head = s->n_rank_kv,
                   .x_width = s->n_rank_kv,
-                  .take = s->n_rank_kv,
+                  .y_row = call->width,
+                  .y_head = s->d_value,
                   .y_width = s->d_value,
                   .weight = "attn_v_b.weight"};
     return all_heads(out, call->in[0], call, &p);
@@ -185,19 +224,18 @@ assay_status assay_oracle_op_values_out(double *out, const oracle_call *call)
 assay_status assay_oracle_op_kv_b(double *out, const oracle_call *call)
 {
     const assay_oracle_shape *s = &call->eval->oracle->shape;
-    int64_t N = s->d_nope, V = s->d_value, L = s->n_rank_kv;
-    per_head p = {
-        .x_heads = 1, .x_width = L, .take = L, .y_width = N + V, .weight = "attn_kv_b.weight"};
-    double *m;
-    ASSAY_TRY(assay_alloc(&m, (size_t)((N + V) * L), sizeof *m, "a head of kv_b"));
-    assay_status status = ASSAY_OK;
-    for (int h = 0; h < s->n_head && status == ASSAY_OK; h++) {
-        status = assay_oracle_kv_b_head(m, m + N * L, call, h);
-        if (status == ASSAY_OK)
-            status = head_product(out, call->in[0], m, call, &p, h);
-    }
-    free(m);
-    return status;
+    per_head p = {.x_row = s->n_rank_kv,
+                  .x_width = s->n_rank_kv,
+                  .y_row = call->width,
+                  .y_head = s->d_nope + s->d_value,
+                  .y_width = s->d_nope,
+                  .of_key = true,
+                  .weight = "attn_kv_b.weight"};
+    ASSAY_TRY(all_heads(out, call->in[0], call, &p));
+    p.of_key = false;
+    p.y_at = s->d_nope;
+    p.y_width = s->d_value;
+    return all_heads(out, call->in[0], call, &p);
 }
 
 /* Where head h's keys and values start in a row of kv_b. */

@@ -277,6 +277,7 @@ static assay_dtype output_format(assay_point point, const assay_knobs *knobs)
     }
 }
 
+/* out is zeroed memory: ops may add to it. */
 static assay_status run_op(double *out, oracle_eval *e, int step, assay_point point, int layer)
 {
     oracle_place place = place_of(e->pass, step, layer);
@@ -313,7 +314,6 @@ static assay_status run_op(double *out, oracle_eval *e, int step, assay_point po
         }
     }
     e->pass->n_ops++;
-    memset(out, 0, (size_t)call.n * sizeof *out);
     s = op->compute(out, &call);
     if (s == ASSAY_OK)
         assay_oracle_round(out, call.n, output_format(point, e->knobs));
@@ -383,6 +383,7 @@ assay_status assay_pass_expect(double *out, assay_pass *pass, int step, assay_po
         memcpy(out, known, (size_t)assay_oracle_count(pass, step, point, layer) * sizeof *out);
         return ASSAY_OK;
     }
+    memset(out, 0, (size_t)assay_oracle_count(pass, step, point, layer) * sizeof *out);
     assay_status s = run_op(out, &e, step, point, layer);
     assay_oracle_store_clear(&scratch, pass->oracle);
     return s;

@@ -22,6 +22,8 @@ struct oracle_chunk {
     int64_t slice, row, n_rows;
     assay_weight_view view;
     assay_dtype round;
+    bool single; /* kept in float32: what a product in float32 takes; exact, blocks decode to
+                    float32 */
     uint64_t used;
     int64_t bytes;
     double values[];
@@ -100,10 +102,11 @@ static size_t bucket_of(const assay_gguf_tensor_info *info, int64_t slice, int64
     return h >> 54 & (N_BUCKETS - 1);
 }
 
-static bool same(const oracle_chunk *c, const oracle_matrix *w, int64_t slice, int64_t row)
+static bool same(const oracle_chunk *c, const oracle_matrix *w, int64_t slice, int64_t row,
+                 int64_t n, bool single)
 {
-    return c->info == w->info && c->slice == slice && c->row == row && c->view == w->view &&
-           c->round == w->round;
+    return c->info == w->info && c->slice == slice && c->row == row && c->n_rows == n &&
+           c->view == w->view && c->round == w->round && c->single == single;
 }
 
 /* Drops the least recently used chunk that no op can still hold; false when there is none. */
@@ -134,13 +137,24 @@ void assay_oracle_free_chunks(assay_oracle *oracle)
     oracle->weight_bytes = 0;
 }
 
-static assay_status decode_chunk(oracle_chunk **out, assay_oracle *o, const oracle_matrix *w,
-                                 int64_t slice, int64_t row, int64_t n)
+static void to_single(oracle_chunk *c, int64_t n)
 {
-    int64_t bytes = (int64_t)sizeof(oracle_chunk) + n * w->cols * (int64_t)sizeof(double);
+    float *single = (float *)c->values;
+    for (int64_t i = 0; i < n; i++) {
+        float x = (float)c->values[i]; /* read before its place is written: i / 2 <= i */
+        memcpy(&single[i], &x, sizeof x);
+    }
+}
+
+/* Decoded in float64 first; the room of a single chunk is then cut by half. */
+static assay_status decode_chunk(oracle_chunk **out, assay_oracle *o, const oracle_matrix *w,
+                                 int64_t slice, int64_t row, int64_t n, bool single)
+{
+    int64_t head = (int64_t)sizeof(oracle_chunk), count = n * w->cols;
+    int64_t bytes = head + count * (int64_t)(single ? sizeof(float) : sizeof(double));
     while (o->weight_bytes + bytes > o->weight_bytes_max && drop_oldest(o))
         ;
-    oracle_chunk *c = malloc((size_t)bytes);
+    oracle_chunk *c = malloc((size_t)head + (size_t)count * sizeof(double));
     if (!c)
         return assay_fail(ASSAY_NO_MEMORY, "%lld bytes for tensor '%s'", (long long)bytes,
                           w->info->name);
@@ -150,6 +164,7 @@ static assay_status decode_chunk(oracle_chunk **out, assay_oracle *o, const orac
                         .n_rows = n,
                         .view = w->view,
                         .round = w->round,
+                        .single = single,
                         .bytes = bytes};
     decode_rows(c->values, w, slice, row, n);
     assay_gguf_release(o->file, w->info);
@@ -161,7 +176,33 @@ static assay_status decode_chunk(oracle_chunk **out, assay_oracle *o, const orac
             return s;
         }
     }
+    if (single) {
+        to_single(c, count);
+        oracle_chunk *smaller = realloc(c, (size_t)bytes);
+        c = smaller ? smaller : c;
+    }
     o->weight_bytes += bytes;
+    *out = c;
+    return ASSAY_OK;
+}
+
+/* The chunk that holds the row; *first: its first row. */
+static assay_status chunk_of(oracle_chunk **out, int64_t *first, assay_oracle *oracle,
+                             const oracle_matrix *w, int64_t slice, int64_t row, bool single)
+{
+    int64_t per_chunk = rows_of_chunk(w);
+    *first = row / per_chunk * per_chunk;
+    int64_t n = w->rows - *first < per_chunk ? w->rows - *first : per_chunk;
+    oracle_chunk **bucket = &oracle->chunks[bucket_of(w->info, slice, *first)], *c = *bucket;
+    oracle->tick++;
+    while (c && !same(c, w, slice, *first, n, single))
+        c = c->next;
+    if (!c) {
+        ASSAY_TRY(decode_chunk(&c, oracle, w, slice, *first, n, single));
+        c->next = *bucket;
+        *bucket = c;
+    }
+    c->used = oracle->tick;
     *out = c;
     return ASSAY_OK;
 }
@@ -169,20 +210,26 @@ static assay_status decode_chunk(oracle_chunk **out, assay_oracle *o, const orac
 assay_status assay_oracle_rows(const double **out, int64_t *n_rows, assay_oracle *oracle,
                                const oracle_matrix *w, int64_t slice, int64_t row)
 {
-    int64_t per_chunk = rows_of_chunk(w), first = row / per_chunk * per_chunk;
-    int64_t n = w->rows - first < per_chunk ? w->rows - first : per_chunk;
-    oracle_chunk **bucket = &oracle->chunks[bucket_of(w->info, slice, first)], *c = *bucket;
-    oracle->tick++;
-    while (c && !(same(c, w, slice, first) && c->n_rows == n))
-        c = c->next;
-    if (!c) {
-        ASSAY_TRY(decode_chunk(&c, oracle, w, slice, first, n));
-        c->next = *bucket;
-        *bucket = c;
-    }
-    c->used = oracle->tick;
+    oracle_chunk *c;
+    int64_t first;
+    ASSAY_TRY(chunk_of(&c, &first, oracle, w, slice, row, false));
     *out = c->values + (row - first) * w->cols;
-    *n_rows = first + n - row;
+    *n_rows = first + c->n_rows - row;
+    return ASSAY_OK;
+}
+
+assay_status assay_oracle_factor(oracle_factor *out, int64_t *n_rows, assay_oracle *oracle,
+                                 const oracle_matrix *w, int64_t slice, int64_t row, bool single)
+{
+    oracle_chunk *c;
+    int64_t first;
+    ASSAY_TRY(chunk_of(&c, &first, oracle, w, slice, row, single));
+    *out = (oracle_factor){.ld = w->cols};
+    if (single)
+        out->single = (const float *)c->values + (row - first) * w->cols;
+    else
+        out->values = c->values + (row - first) * w->cols;
+    *n_rows = first + c->n_rows - row;
     return ASSAY_OK;
 }
 
@@ -195,22 +242,25 @@ assay_status assay_oracle_row(double *out, const oracle_matrix *w, int64_t slice
     return ASSAY_OK;
 }
 
-static assay_status gemm_f32(double *y, int64_t ldy, const double *x, int64_t ldx, const double *w,
-                             int64_t ldw, int64_t m, int64_t n, int64_t k, bool transposed)
+/* float32 copies of the activations (and of a weight that is kept in float64), the product in
+ * float32. */
+static assay_status product_single(double *y, int64_t ldy, const double *x, int64_t ldx,
+                                   const oracle_factor *w, int64_t m, int64_t n, int64_t k)
 {
-    int64_t w_rows = transposed ? k : n, w_cols = transposed ? n : k;
+    int64_t w_rows = w->transposed ? k : n, w_cols = w->transposed ? n : k;
+    int64_t n_copied = w->single ? 0 : w_rows * w_cols;
     float *a;
-    ASSAY_TRY(assay_alloc(&a, (size_t)(m * k + w_rows * w_cols + m * n), sizeof *a,
-                          "product in float32"));
-    float *b = a + m * k, *c = b + w_rows * w_cols;
+    ASSAY_TRY(assay_alloc(&a, (size_t)(m * k + n_copied + m * n), sizeof *a, "product in float32"));
+    float *b = a + m * k, *c = b + n_copied;
     for (int64_t i = 0; i < m; i++)
         for (int64_t j = 0; j < k; j++)
             a[i * k + j] = (float)x[i * ldx + j];
-    for (int64_t i = 0; i < w_rows; i++)
+    for (int64_t i = 0; !w->single && i < w_rows; i++)
         for (int64_t j = 0; j < w_cols; j++)
-            b[i * w_cols + j] = (float)w[i * ldw + j];
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, transposed ? CblasNoTrans : CblasTrans, (blasint)m,
-                (blasint)n, (blasint)k, 1, a, (blasint)k, b, (blasint)w_cols, 0, c, (blasint)n);
+            b[i * w_cols + j] = (float)w->values[i * w->ld + j];
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, w->transposed ? CblasNoTrans : CblasTrans, (blasint)m,
+                (blasint)n, (blasint)k, 1, a, (blasint)k, w->single ? w->single : b,
+                (blasint)(w->single ? w->ld : w_cols), 0, c, (blasint)n);
     for (int64_t i = 0; i < m; i++)
         for (int64_t j = 0; j < n; j++)
             y[i * ldy + j] = c[i * n + j];
@@ -218,17 +268,26 @@ static assay_status gemm_f32(double *y, int64_t ldy, const double *x, int64_t ld
     return ASSAY_OK;
 }
 
-assay_status assay_oracle_gemm(double *y, int64_t ldy, const double *x, int64_t ldx,
-                               const double *w, int64_t ldw, int64_t m, int64_t n, int64_t k,
-                               bool transposed, bool f32)
+assay_status assay_oracle_multiply(double *y, int64_t ldy, const double *x, int64_t ldx,
+                                   const oracle_factor *w, int64_t m, int64_t n, int64_t k,
+                                   bool f32)
 {
     if (m == 0 || n == 0 || k == 0)
         return ASSAY_OK;
     if (f32)
-        return gemm_f32(y, ldy, x, ldx, w, ldw, m, n, k, transposed);
-    cblas_dgemm(CblasRowMajor, CblasNoTrans, transposed ? CblasNoTrans : CblasTrans, (blasint)m,
-                (blasint)n, (blasint)k, 1, x, (blasint)ldx, w, (blasint)ldw, 0, y, (blasint)ldy);
+        return product_single(y, ldy, x, ldx, w, m, n, k);
+    cblas_dgemm(CblasRowMajor, CblasNoTrans, w->transposed ? CblasNoTrans : CblasTrans, (blasint)m,
+                (blasint)n, (blasint)k, 1, x, (blasint)ldx, w->values, (blasint)w->ld, 0, y,
+                (blasint)ldy);
     return ASSAY_OK;
+}
+
+assay_status assay_oracle_gemm(double *y, int64_t ldy, const double *x, int64_t ldx,
+                               const double *w, int64_t ldw, int64_t m, int64_t n, int64_t k,
+                               bool transposed, bool f32)
+{
+    oracle_factor factor = {.values = w, .ld = ldw, .transposed = transposed};
+    return assay_oracle_multiply(y, ldy, x, ldx, &factor, m, n, k, f32);
 }
 
 /* A copy of x with each row rounded as ggml's product rounds it. */
@@ -256,13 +315,14 @@ assay_status assay_oracle_product(double *y, int64_t ldy, const double *x, int64
         ldx = part.n_cols;
     }
     for (int64_t done = 0; done < part.n_rows;) {
-        const double *rows;
+        oracle_factor rows;
         int64_t n;
-        ASSAY_GO(assay_oracle_rows(&rows, &n, oracle, w, part.slice, part.row + done));
+        ASSAY_GO(assay_oracle_factor(&rows, &n, oracle, w, part.slice, part.row + done, f32));
         if (n > part.n_rows - done)
             n = part.n_rows - done;
-        ASSAY_GO(assay_oracle_gemm(y + done, ldy, x, ldx, rows + part.col, w->cols, m, n,
-                                   part.n_cols, false, f32));
+        rows.values = rows.values ? rows.values + part.col : NULL;
+        rows.single = rows.single ? rows.single + part.col : NULL;
+        ASSAY_GO(assay_oracle_multiply(y + done, ldy, x, ldx, &rows, m, n, part.n_cols, f32));
         done += n;
     }
 out:
