@@ -105,20 +105,69 @@ assay_seen assay_seen_blank(void)
                         .read_owner = -1};
 }
 
-assay_status assay_run_add_unmapped(assay_run *run, const char *format, ...)
+static assay_status add_line(char ***list, int *n, const char *format, va_list args)
 {
-    char **list = realloc(run->unmapped, (size_t)(run->n_unmapped + 1) * sizeof *list);
-    if (!list)
+    char **more = realloc(*list, (size_t)(*n + 1) * sizeof *more);
+    if (!more)
         return assay_fail(ASSAY_NO_MEMORY, "run: no memory");
-    run->unmapped = list;
-    va_list args;
-    va_start(args, format);
+    *list = more;
     char *text = format_text(format, args);
-    va_end(args);
     if (!text)
         return assay_fail(ASSAY_NO_MEMORY, "run: no memory for a text");
-    run->unmapped[run->n_unmapped++] = text;
+    more[(*n)++] = text;
+    return ASSAY_OK;
+}
+
+assay_status assay_run_add_unmapped(assay_run *run, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    assay_status s = add_line(&run->unmapped, &run->n_unmapped, format, args);
+    va_end(args);
     run->info.n_unmapped = run->n_unmapped;
+    return s;
+}
+
+assay_status assay_run_add_note(assay_run *run, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    assay_status s = add_line(&run->notes, &run->n_notes, format, args);
+    va_end(args);
+    return s;
+}
+
+assay_prompt_data *assay_run_prompt_named(const assay_run *run, const char *name)
+{
+    for (int i = 0; i < run->n_prompts; i++)
+        if (!strcmp(run->prompts[i].about.name, name))
+            return &run->prompts[i];
+    return NULL;
+}
+
+assay_status assay_run_read_ranks(assay_run *run, int file)
+{
+    int64_t rank = 0, ranks = 1;
+    bool has_rank, has_ranks;
+    hid_t id = run->files[file].id;
+    ASSAY_TRY(assay_h5_attr_int(&rank, &has_rank, id, "/", "rank"));
+    ASSAY_TRY(assay_h5_attr_int(&ranks, &has_ranks, id, "/", "ranks"));
+    if (!has_ranks)
+        ranks = run->n_files;
+    if (!has_rank)
+        rank = file;
+    if (ranks < 1 || ranks > 4096 || rank < 0 || rank >= ranks)
+        return assay_fail(ASSAY_BAD_FILE, "'%s' says rank %lld of %lld", run->files[file].path,
+                          (long long)rank, (long long)ranks);
+    if (file > 0 && ranks != run->info.n_ranks)
+        return assay_fail(ASSAY_BAD_FILE, "'%s' is of a run of %lld ranks, '%s' of one of %d",
+                          run->files[file].path, (long long)ranks, run->files[0].path,
+                          run->info.n_ranks);
+    if (run->n_files > ranks)
+        return assay_fail(ASSAY_BAD_FILE, "%d files were given, '%s' is of a run of %lld ranks",
+                          run->n_files, run->files[file].path, (long long)ranks);
+    run->files[file].rank = (int)rank;
+    run->info.n_ranks = (int)ranks;
     return ASSAY_OK;
 }
 
@@ -150,34 +199,55 @@ static int by_place(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+static bool same_place(const assay_seen *a, const assay_seen *b)
+{
+    return a->rank == b->rank && a->partial == b->partial && key_of(a, false) == key_of(b, false);
+}
+
+/* Drops values that need the one below and have none of their shape. */
+static void drop_baseless(assay_step_data *step)
+{
+    assay_entry *e = step->entries;
+    int n = 0;
+    for (int i = 0; i < step->n_entries; i++) {
+        const assay_seen *s = &e[i].seen, *next = i + 1 < step->n_entries ? &e[i + 1].seen : NULL;
+        bool fits = next && same_place(next, s) && next->n_dims == s->n_dims &&
+                    !memcmp(next->dims, s->dims, sizeof s->dims);
+        if (!assay_plan_needs_base(&e[i].plan) || fits)
+            e[n++] = e[i];
+    }
+    step->n_entries = n;
+}
+
+static assay_status link_parts(assay_run *run, const assay_step_data *step, assay_entry *whole)
+{
+    const assay_entry **parts;
+    ASSAY_TRY(assay_alloc(&parts, (size_t)whole->n_parts, sizeof *parts, "ranks"));
+    ASSAY_TRY(assay_run_keep(run, parts));
+    for (int i = 0; i < whole->n_parts; i++) {
+        assay_entry key = {.seen = whole->seen};
+        key.seen.rank = whole->part_ranks[i];
+        parts[i] = bsearch(&key, step->entries, (size_t)step->n_entries, sizeof key, by_place);
+        whole->seen.has_values = whole->seen.has_values && parts[i];
+    }
+    whole->parts = parts;
+    return ASSAY_OK;
+}
+
 assay_status assay_step_close(assay_run *run, assay_step_data *step)
 {
     assay_entry *e = step->entries;
     if (step->n_entries)
         qsort(e, (size_t)step->n_entries, sizeof *e, by_place);
-    int n = 0;
-    for (int i = 0; i < step->n_entries; i++) {
-        const assay_seen *s = &e[i].seen;
-        bool has_next = i + 1 < step->n_entries && e[i + 1].seen.rank == s->rank &&
-                        e[i + 1].seen.partial == s->partial &&
-                        key_of(&e[i + 1].seen, false) == key_of(s, false);
-        bool fits = has_next && e[i + 1].seen.n_dims == s->n_dims &&
-                    !memcmp(e[i + 1].seen.dims, s->dims, sizeof s->dims);
-        if (assay_plan_needs_base(&e[i].plan) && !fits)
-            continue;
-        e[n++] = e[i];
-    }
-    step->n_entries = n;
-    for (int i = 0, rank = 0; i < n; i++) {
-        const assay_seen *before = i ? &e[i - 1].seen : NULL;
-        bool same = before && before->rank == e[i].seen.rank &&
-                    before->partial == e[i].seen.partial &&
-                    key_of(before, false) == key_of(&e[i].seen, false);
-        rank = same ? rank + 1 : 0;
+    drop_baseless(step);
+    for (int i = 0, rank = 0; i < step->n_entries; i++) {
+        rank = i && same_place(&e[i - 1].seen, &e[i].seen) ? rank + 1 : 0;
         e[i].seen.hand_over = rank;
         e[i].base = assay_plan_needs_base(&e[i].plan) ? &e[i + 1] : NULL;
     }
-    (void)run;
+    for (int i = 0; i < step->n_entries; i++)
+        if (e[i].n_parts)
+            ASSAY_TRY(link_parts(run, step, &e[i]));
     return ASSAY_OK;
 }
 
@@ -200,6 +270,9 @@ void assay_run_close(assay_run *run)
     for (int i = 0; i < run->n_unmapped; i++)
         free(run->unmapped[i]);
     free(run->unmapped);
+    for (int i = 0; i < run->n_notes; i++)
+        free(run->notes[i]);
+    free(run->notes);
     for (size_t i = 0; i < run->n_kept; i++)
         free(run->kept[i]);
     free(run->kept);
@@ -290,7 +363,15 @@ assay_status assay_run_open(assay_run **out, const char *const *paths, int n_pat
                        run->info.path, (long long)format);
         goto out;
     }
-    ASSAY_GO(found ? assay_run_open_capture(run, &o) : assay_run_open_foreign(run, &o));
+    for (int i = 0; i < n_paths; i++) {
+        ASSAY_GO(assay_run_read_ranks(run, i));
+        ASSAY_GO(found ? assay_run_open_capture(run, i, &o) : assay_run_open_foreign(run, i, &o));
+    }
+    if (run->info.n_ranks > 1 && !run->is_master)
+        ASSAY_GO(assay_run_join_ranks(run));
+    for (int p = 0; p < run->n_prompts; p++)
+        for (int k = 0; k < run->prompts[p].n_steps; k++)
+            ASSAY_GO(assay_step_close(run, &run->prompts[p].steps[k]));
     ASSAY_GO(check_prompt(run, o.prompt));
     ASSAY_GO(keep_step(run, o.step));
 out:
@@ -362,6 +443,17 @@ const assay_seen *assay_run_find(const assay_run *run, int prompt, int step, ass
     return assay_run_find_part(run, prompt, step, point, layer, -1, 0);
 }
 
+int assay_run_n_notes(const assay_run *run)
+{
+    return run->n_notes;
+}
+
+const char *assay_run_note_at(const assay_run *run, int index)
+{
+    ASSAY_BUG_IF(index < 0 || index >= run->n_notes);
+    return run->notes[index];
+}
+
 const char *assay_run_unmapped_at(const assay_run *run, int index)
 {
     ASSAY_BUG_IF(index < 0 || index >= run->n_unmapped);
@@ -401,11 +493,48 @@ static assay_status read_source(double *out, const assay_run *run, const assay_s
     return ASSAY_OK;
 }
 
+/* Puts one rank's part at its place in the whole: blocks of the axes behind part_axis. */
+static void place_part(double *out, const double *part, const assay_entry *whole,
+                       const assay_seen *seen, int64_t first)
+{
+    int64_t n_before = 1, n_behind = 1;
+    int axis = whole->part_axis;
+    for (int d = 0; d < axis; d++)
+        n_before *= seen->dims[d];
+    for (int d = axis + 1; d < seen->n_dims; d++)
+        n_behind *= seen->dims[d];
+    int64_t run = seen->dims[axis] * n_behind, all = whole->seen.dims[axis] * n_behind;
+    for (int64_t i = 0; i < n_before; i++)
+        memcpy(out + i * all + first * n_behind, part + i * run, (size_t)run * sizeof *out);
+}
+
+static assay_status read_parts(double *out, const assay_run *run, const assay_entry *whole)
+{
+    if (whole->part_axis < 0)
+        return assay_run_read(out, run, &whole->parts[0]->seen);
+    int64_t first = 0;
+    for (int i = 0; i < whole->n_parts; i++) {
+        const assay_seen *seen = &whole->parts[i]->seen;
+        double *part;
+        ASSAY_TRY(assay_alloc(&part, (size_t)assay_plan_n_out(&whole->parts[i]->plan), sizeof *part,
+                              seen->source));
+        assay_status s = assay_run_read(part, run, seen);
+        if (s == ASSAY_OK)
+            place_part(out, part, whole, seen, first);
+        free(part);
+        ASSAY_TRY(s);
+        first += seen->dims[whole->part_axis];
+    }
+    return ASSAY_OK;
+}
+
 assay_status assay_run_read(double *out, const assay_run *run, const assay_seen *seen)
 {
     const assay_entry *e = (const assay_entry *)(const void *)seen;
     if (!seen->has_values)
         return assay_fail(ASSAY_MISSING, "'%s': only statistics were kept", seen->source);
+    if (e->n_parts)
+        return read_parts(out, run, e);
     double *in, *base = NULL;
     ASSAY_TRY(assay_alloc(&in, (size_t)assay_plan_n_in(&e->plan), sizeof *in, "values"));
     assay_status s = read_source(in, run, &e->source);

@@ -138,6 +138,10 @@ assay_status assay_run_selfcheck(const assay_run *run, assay_run_line_fn *line, 
 /* Name in the file and nearest known names of dataset i that nothing maps. */
 const char *assay_run_unmapped_at(const assay_run *run, int index);
 
+/* What a reader should know: missing ranks, values known in part. */
+int assay_run_n_notes(const assay_run *run);
+const char *assay_run_note_at(const assay_run *run, int index);
+
 /* By name; NULL: unknown. */
 const assay_profile *assay_profile_find(const char *name);
 int assay_profile_count(void);

@@ -33,16 +33,14 @@ static assay_status read_about(reader *r)
     if (info->dtype == ASSAY_DTYPE_COUNT)
         return assay_fail(ASSAY_BAD_FILE, "attribute dtype '%s' is not a known number format",
                           dtype);
-    int64_t complete = 0, reference = 0, ranks = 1;
+    int64_t complete = 0, reference = 0, master = 0;
     bool found;
     ASSAY_TRY(assay_h5_attr_int(&complete, &found, r->id, "/", "complete"));
     ASSAY_TRY(assay_h5_attr_int(&reference, &found, r->id, "/", "reference"));
-    ASSAY_TRY(assay_h5_attr_int(&ranks, &found, r->id, "/", "ranks"));
-    if (ranks < 1 || ranks > 4096)
-        return assay_fail(ASSAY_BAD_FILE, "attribute ranks is %lld", (long long)ranks);
+    ASSAY_TRY(assay_h5_attr_int(&master, &found, r->id, "/", "master"));
+    run->is_master = master == 1;
     info->is_complete = complete == 1;
     info->is_reference = reference == 1;
-    info->n_ranks = (int)ranks;
     ASSAY_TRY(assay_run_attr(&profile, run, r->id, "/", "profile", NULL));
     if (r->options->profile)
         profile = r->options->profile;
@@ -52,6 +50,22 @@ static assay_status read_about(reader *r)
         return assay_fail(r->options->profile ? ASSAY_USAGE : ASSAY_BAD_FILE,
                           "unknown profile '%s'", profile);
     run->profile = *p;
+    return ASSAY_OK;
+}
+
+/* A further rank must be of the same run. */
+static assay_status check_about(reader *r)
+{
+    int64_t format = 0, complete = 0;
+    bool found;
+    const char *model;
+    ASSAY_TRY(assay_h5_attr_int(&format, &found, r->id, "/", "assay_capture"));
+    ASSAY_TRY(assay_h5_attr_int(&complete, &found, r->id, "/", "complete"));
+    ASSAY_TRY(assay_run_attr(&model, r->run, r->id, "/", "model_sha256", ""));
+    if (format != 1 || strcmp(model, r->run->info.model_sha256))
+        return assay_fail(ASSAY_BAD_FILE, "'%s' is not a rank of the run of '%s'",
+                          r->run->files[r->file].path, r->run->files[0].path);
+    r->run->info.is_complete = r->run->info.is_complete && complete == 1;
     return ASSAY_OK;
 }
 
@@ -91,6 +105,19 @@ static assay_status read_floors(assay_seen *seen, const reader *r, const char *p
         seen->floor = f32;
     if (has_bf16 && bf16 >= 0)
         seen->floor_bf16 = bf16;
+    return ASSAY_OK;
+}
+
+static assay_status read_shard(assay_entry *e, const reader *r, const char *path)
+{
+    int64_t *shard = NULL, n = 0;
+    bool found;
+    ASSAY_TRY(assay_h5_attr_ints(&shard, &n, &found, r->id, path, "shard"));
+    e->shard_axis = -1;
+    if (found && n == 3 && shard[0] >= 0 && shard[0] < ASSAY_MAX_DIMS)
+        e->shard_axis = (int)shard[0];
+    if (found)
+        free(shard);
     return ASSAY_OK;
 }
 
@@ -136,7 +163,11 @@ static assay_status read_value(reader *r, assay_step_data *step, const char *gro
     e->seen.layer = layer;
     e->seen.partial = partial;
     e->seen.hand_over = hand_over;
-    e->seen.rank = rank;
+    e->seen.rank = rank >= 0                  ? rank
+                   : r->run->is_master        ? -1
+                   : r->run->info.n_ranks > 1 ? r->run->files[r->file].rank
+                                              : -1;
+    ASSAY_TRY(read_shard(e, r, path));
     ASSAY_TRY(read_source(e, r, path));
     ASSAY_TRY(read_counts(&e->seen, r, path));
     ASSAY_TRY(read_floors(&e->seen, r, path));
@@ -161,9 +192,15 @@ static assay_status read_step(reader *r, assay_step_data *step, const char *grou
     ASSAY_TRY(
         assay_h5_attr_int(&step->about.first_position, &found, r->id, group, "first_position"));
     snprintf(path, sizeof path, "%.1000s/tokens", group);
-    ASSAY_TRY(assay_h5_read_ids(&step->tokens, &n, r->id, path));
-    ASSAY_TRY(assay_run_keep(r->run, step->tokens));
-    step->about.tokens = step->tokens;
+    int32_t *tokens;
+    ASSAY_TRY(assay_h5_read_ids(&tokens, &n, r->id, path));
+    ASSAY_TRY(assay_run_keep(r->run, tokens));
+    if (step->tokens &&
+        (n != step->about.n_tokens || memcmp(tokens, step->tokens, (size_t)n * sizeof *tokens)))
+        return assay_fail(ASSAY_BAD_FILE, "'%s' has other tokens in '%s' than in '%s'", path,
+                          r->run->files[r->file].path, r->run->files[0].path);
+    step->tokens = tokens;
+    step->about.tokens = tokens;
     step->about.n_tokens = n;
     if (step->about.first_position < 0 || step->about.first_position > INT32_MAX)
         return assay_fail(ASSAY_BAD_FILE, "'%s': first_position %lld is out of range", group,
@@ -229,7 +266,8 @@ static assay_status add_stats(reader *r, assay_prompt_data *p, const char *promp
             has = step->entries[k].seen.point == point && step->entries[k].seen.layer == layer &&
                   step->entries[k].seen.partial == partial &&
                   step->entries[k].seen.hand_over == hand_over &&
-                  step->entries[k].seen.rank == rank;
+                  (step->entries[k].seen.rank == rank || rank < 0) &&
+                  step->entries[k].source.file == r->file;
         assay_entry *e;
         if (has || (s = assay_step_add(&e, step)) != ASSAY_OK)
             continue;
@@ -239,6 +277,9 @@ static assay_status add_stats(reader *r, assay_prompt_data *p, const char *promp
         e->seen.partial = partial;
         e->seen.hand_over = hand_over;
         e->seen.rank = rank;
+        e->source.file = r->file;
+        if (rank < 0 && r->run->info.n_ranks > 1 && !r->run->is_master)
+            e->seen.rank = r->run->files[r->file].rank;
         e->seen.n_dims = 1;
         e->seen.dims[0] = (int64_t)row[0];
         e->seen.n_nan = (int64_t)row[1];
@@ -256,13 +297,32 @@ static assay_status add_stats(reader *r, assay_prompt_data *p, const char *promp
     return s;
 }
 
+/* The values of a further rank; prompts and steps are there. */
+static assay_status read_rank(reader *r, const char *name, const char *at)
+{
+    assay_prompt_data *p = assay_run_prompt_named(r->run, name);
+    for (int i = 0; p && i < p->n_steps; i++) {
+        const char *group;
+        ASSAY_TRY(assay_run_text(&group, r->run, "%s/steps/%04d", at, i));
+        if (assay_h5_kind(r->id, group) != 'g')
+            return assay_fail(ASSAY_BAD_FILE, "'%s' lacks '%s', which '%s' has",
+                              r->run->files[r->file].path, group, r->run->files[0].path);
+        ASSAY_TRY(read_step(r, &p->steps[i], group));
+    }
+    return p ? add_stats(r, p, at)
+             : assay_fail(ASSAY_BAD_FILE, "'%s' has a prompt '%s' that '%s' lacks",
+                          r->run->files[r->file].path, name, r->run->files[0].path);
+}
+
 static assay_status read_prompt(reader *r, const char *name)
 {
     assay_prompt_data *p;
     const char *group, *at;
     char path[1024];
-    ASSAY_TRY(assay_run_add_prompt(&p, r->run, name));
     ASSAY_TRY(assay_run_text(&at, r->run, "/prompts/%s", name));
+    if (r->file > 0)
+        return read_rank(r, name, at);
+    ASSAY_TRY(assay_run_add_prompt(&p, r->run, name));
     ASSAY_TRY(assay_run_attr(&p->about.text, r->run, r->id, at, "text", NULL));
     ASSAY_TRY(assay_run_attr(&p->about.greedy_text, r->run, r->id, at, "greedy_text", NULL));
     ASSAY_TRY(
@@ -286,17 +346,13 @@ static assay_status read_prompt(reader *r, const char *name)
     assay_h5_names_clear(&steps);
     if (s == ASSAY_OK)
         s = add_stats(r, p, at);
-    for (int i = 0; i < p->n_steps && s == ASSAY_OK; i++)
-        s = assay_step_close(r->run, &p->steps[i]);
     return s;
 }
 
-assay_status assay_run_open_capture(assay_run *run, const assay_run_options *options)
+assay_status assay_run_open_capture(assay_run *run, int file, const assay_run_options *options)
 {
-    if (run->n_files > 1)
-        return assay_fail(ASSAY_UNSUPPORTED, "captures of several ranks cannot be read yet");
-    reader r = {run, options, 0, run->files[0].id};
-    ASSAY_TRY(read_about(&r));
+    reader r = {run, options, file, run->files[file].id};
+    ASSAY_TRY(file == 0 ? read_about(&r) : check_about(&r));
     assay_h5_names prompts;
     ASSAY_TRY(assay_h5_list(&prompts, r.id, "/prompts"));
     assay_status s = ASSAY_OK;

@@ -27,11 +27,14 @@ typedef struct dump {
     assay_run *run;
     const assay_run_options *options;
     hid_t file;
+    int index; /* of the file */
     assay_family family;
     bool is_ggml, is_mla;
     step_names *steps; /* of all prompts, in order */
     int n_steps;
-    int n_new;  /* steps of the prompt that is being listed */
+    int n_listed; /* prompts */
+    int n_prompt; /* the prompt that is being listed, and its steps so far */
+    int n_new;
     char **all; /* every name of the file once, sorted */
     int n_all;
     assay_sizes sizes;
@@ -166,7 +169,7 @@ static assay_status add_step(dump *d, const char *format, const char *prompt, co
     if (d->n_steps == MAX_STEPS)
         return assay_fail(ASSAY_BAD_FILE, "more than %d steps", MAX_STEPS);
     step_names *s = &d->steps[d->n_steps++];
-    *s = (step_names){.prompt = d->run->n_prompts - 1, .step = d->n_new++};
+    *s = (step_names){.prompt = d->n_prompt, .step = d->n_new++};
     ASSAY_TRY(assay_run_text(&s->group, d->run, format, prompt, step));
     return assay_h5_list(&s->names, d->file, s->group);
 }
@@ -183,12 +186,26 @@ static assay_status list_prompt(dump *d, const char *name, const char *group,
     assay_run *run = d->run;
     if (d->options->prompt && strcmp(d->options->prompt, name))
         return assay_run_pass_over(run, name);
-    assay_prompt_data *p;
-    ASSAY_TRY(assay_run_add_prompt(&p, run, name));
+    assay_prompt_data *p = assay_run_prompt_named(run, name);
+    if (d->index > 0 && !p)
+        return assay_fail(ASSAY_BAD_FILE, "'%s' has a prompt '%s' that '%s' lacks",
+                          run->files[d->index].path, name, run->files[0].path);
+    if (!p)
+        ASSAY_TRY(assay_run_add_prompt(&p, run, name));
+    d->n_prompt = (int)(p - run->prompts);
+    d->n_listed++;
     d->n_new = 0;
+    int first = d->n_steps;
     for (int i = 0; i < members->n; i++)
         if (is_step(members->items[i]))
             ASSAY_TRY(add_step(d, "%s/%s", group, members->items[i]));
+    p = &run->prompts[d->n_prompt];
+    if (d->index > 0 && p->n_steps != d->n_steps - first)
+        return assay_fail(ASSAY_BAD_FILE, "prompt '%s' has %d steps in '%s', %d in '%s'", name,
+                          d->n_steps - first, run->files[d->index].path, p->n_steps,
+                          run->files[0].path);
+    if (d->index > 0)
+        return ASSAY_OK;
     ASSAY_TRY(assay_alloc(&p->steps, (size_t)d->n_new, sizeof *p->steps, "steps"));
     p->n_steps = p->about.n_steps = d->n_new;
     return ASSAY_OK;
@@ -314,7 +331,15 @@ static assay_status count_tokens(dump *d, int step, assay_step_data *data)
     int64_t n;
     ASSAY_TRY(dataset_path(path, d, step, "input_tokens"));
     if (assay_h5_kind(d->file, path) == 'd') {
+        const int32_t *before = data->about.tokens;
         ASSAY_TRY(assay_h5_read_ids(&data->tokens, &n, d->file, path));
+        bool same = before && n == data->about.n_tokens &&
+                    (n == 0 || !memcmp(before, data->tokens, (size_t)n * sizeof *before));
+        if (before && !same) {
+            free(data->tokens);
+            return assay_fail(ASSAY_BAD_FILE, "'%s' has other tokens in '%s' than in '%s'", path,
+                              d->run->files[d->index].path, d->run->files[0].path);
+        }
         data->about.tokens = data->tokens;
         data->about.n_tokens = n;
         return assay_run_keep(d->run, data->tokens);
@@ -424,6 +449,9 @@ static assay_status fill_entry(dump *d, int step, const char *path, const assay_
     e->seen = assay_seen_blank();
     e->seen.point = row->point;
     e->seen.layer = layer;
+    e->seen.rank = d->run->info.n_ranks > 1 ? d->run->files[d->index].rank : -1;
+    e->shard_axis = ASSAY_SHARD_UNKNOWN;
+    e->source.file = d->index;
     e->seen.hand_over = row->hand_over;
     e->seen.n_dims = plan->n_out;
     e->seen.origin = info->dtype >= ASSAY_DTYPE_I8 ? ASSAY_DTYPE_I32 : d->run->info.dtype;
@@ -564,7 +592,7 @@ static assay_status map_step(dump *d, int step, int64_t *position)
             ASSAY_TRY(assay_run_add_unmapped(d->run, "%s: unknown name (nearest: %s)", path,
                                              assay_name_nearest(d->family, name)));
     }
-    return assay_step_close(d->run, data);
+    return ASSAY_OK;
 }
 
 static assay_status map_prompts(dump *d)
@@ -576,11 +604,14 @@ static assay_status map_prompts(dump *d)
         char group[1024];
         snprintf(group, sizeof group, "%s", d->n_steps ? d->steps[at].group : "");
         *strrchr(group, '/') = '\0';
-        ASSAY_TRY(read_prompt(d, group));
+        if (d->index == 0)
+            ASSAY_TRY(read_prompt(d, group));
         int64_t position = 0;
         for (int s = 0; s < d->prompt->n_steps; s++)
             ASSAY_TRY(map_step(d, at + s, &position));
         at += d->prompt->n_steps;
+        if (d->index > 0)
+            continue;
         ASSAY_TRY(guess_tokens(d));
         if (!d->prompt->about.tokens && d->prompt->n_steps) {
             d->prompt->about.tokens = d->prompt->steps[0].about.tokens;
@@ -599,24 +630,32 @@ static void clear(dump *d)
     free(d->all);
 }
 
-assay_status assay_run_open_foreign(assay_run *run, const assay_run_options *options)
+static assay_status choose_profile(assay_run *run, const char *name)
 {
-    if (run->n_files > 1)
-        return assay_fail(ASSAY_UNSUPPORTED, "dumps of several ranks cannot be read yet");
-    dump d = {.run = run, .options = options, .file = run->files[0].id};
-    assay_status s;
-    ASSAY_GO(read_about(&d));
-    ASSAY_GO(list_prompts(&d));
-    ASSAY_GO(unite_names(&d));
-    recognise(&d);
     const assay_profile *profile =
-        options->profile ? assay_profile_find(options->profile)
-                         : assay_profile_for(run->info.producer, run->info.model_class);
-    if (!profile) {
-        s = assay_fail(ASSAY_USAGE, "unknown profile '%s'", options->profile);
+        name ? assay_profile_find(name)
+             : assay_profile_for(run->info.producer, run->info.model_class);
+    if (!profile)
+        return assay_fail(ASSAY_USAGE, "unknown profile '%s'", name);
+    run->profile = *profile;
+    return ASSAY_OK;
+}
+
+assay_status assay_run_open_foreign(assay_run *run, int file, const assay_run_options *options)
+{
+    dump d = {.run = run, .options = options, .file = run->files[file].id, .index = file};
+    assay_status s;
+    if (file == 0)
+        ASSAY_GO(read_about(&d));
+    ASSAY_GO(list_prompts(&d));
+    if (d.n_listed != run->n_prompts) {
+        s = assay_fail(ASSAY_BAD_FILE, "'%s' has %d prompts, '%s' has %d", run->files[file].path,
+                       d.n_listed, run->files[0].path, run->n_prompts);
         goto out;
     }
-    run->profile = *profile;
+    ASSAY_GO(unite_names(&d));
+    recognise(&d);
+    ASSAY_GO(choose_profile(run, options->profile));
     ASSAY_GO(learn_sizes(&d));
     ASSAY_GO(map_prompts(&d));
 out:

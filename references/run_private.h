@@ -23,8 +23,16 @@ typedef struct assay_entry {
     assay_source source;
     assay_plan plan;
     const struct assay_entry *base; /* value that is laid under (order nope-over); NULL: none */
-    int row_rank;                   /* hand_over as the row says it, before renumbering */
+    /* of one rank: the axis that is split, -1 whole, ASSAY_SHARD_UNKNOWN */
+    int shard_axis;
+    /* a whole that is put together: the same place of these ranks, along part_axis (-1: one part)
+     */
+    int n_parts, part_axis;
+    const int32_t *part_ranks;
+    const struct assay_entry *const *parts;
 } assay_entry;
+
+#define ASSAY_SHARD_UNKNOWN (-2)
 
 typedef struct assay_step_data {
     assay_run_step about;
@@ -50,10 +58,11 @@ struct assay_run {
     assay_profile profile;
     assay_run_file *files;
     int n_files;
+    bool is_master; /* shards are put together in the file already */
     assay_prompt_data *prompts;
     int n_prompts;
-    char **unmapped;
-    int n_unmapped;
+    char **unmapped, **notes;
+    int n_unmapped, n_notes;
     const char *others; /* names of prompts that were not asked for; NULL: none */
     void **kept;        /* memory that lives as long as the run */
     size_t n_kept, kept_room;
@@ -78,13 +87,23 @@ assay_status assay_run_add_prompt(assay_prompt_data **out, assay_run *run, const
 assay_status assay_run_pass_over(assay_run *run, const char *prompt);
 /* Nothing recorded yet: counts -1, owners -1. */
 assay_seen assay_seen_blank(void);
+assay_status assay_run_add_note(assay_run *run, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 /* A new zeroed entry at the end of the step (invalidates earlier pointers). */
 assay_status assay_step_add(assay_entry **out, assay_step_data *step);
 /* Sorts entries, renumbers hand-overs from 0 and links bases. Drops entries without their base. */
 assay_status assay_step_close(assay_run *run, assay_step_data *step);
 
-assay_status assay_run_open_capture(assay_run *run, const assay_run_options *options);
-assay_status assay_run_open_foreign(assay_run *run, const assay_run_options *options);
+/* Adds what file `file` shows; the first file makes prompts and steps, further ones (ranks) must
+ * have the same. */
+assay_status assay_run_open_capture(assay_run *run, int file, const assay_run_options *options);
+assay_status assay_run_open_foreign(assay_run *run, int file, const assay_run_options *options);
+/* Before steps are closed: entries of ranks -> wholes beside them. */
+assay_status assay_run_join_ranks(assay_run *run);
+/* The prompt of this name; NULL: none. */
+assay_prompt_data *assay_run_prompt_named(const assay_run *run, const char *name);
+/* Attributes rank and ranks of a file; checks that all files say the same number. */
+assay_status assay_run_read_ranks(assay_run *run, int file);
 
 /* Profile of a producer; model_class refines it. */
 const assay_profile *assay_profile_for(const char *producer, const char *model_class);
