@@ -310,7 +310,30 @@ static void type_of(assay_h5_info *info, hid_t type)
 /* Deflate cannot do better than 1032 : 1 (RFC 1951 run lengths), so stored bytes bound the size. */
 #define MAX_RATIO 1032
 
-static assay_status check_storage(assay_h5_info *info, hid_t set, const char *path, size_t size)
+/* HDF5 reads zeros where a source file of a virtual dataset is missing, so somebody must look. Only
+ * plain names are taken: files of the same folder. */
+static bool has_sources(hid_t plist, hid_t file)
+{
+    size_t n = 0;
+    char own[4096], name[256];
+    if (H5Pget_virtual_count(plist, &n) < 0 || n == 0 || n > 4096 ||
+        H5Fget_name(file, own, sizeof own - sizeof name) < 0)
+        return false;
+    char *slash = strrchr(own, '/');
+    char *at = slash ? slash + 1 : own;
+    for (size_t i = 0; i < n; i++) {
+        ssize_t length = H5Pget_virtual_filename(plist, i, name, sizeof name);
+        if (length <= 0 || length >= (ssize_t)sizeof name || strchr(name, '/'))
+            return false;
+        strcpy(at, name);
+        if (access(own, R_OK))
+            return false;
+    }
+    return true;
+}
+
+static assay_status check_storage(assay_h5_info *info, hid_t file, hid_t set, const char *path,
+                                  size_t size)
 {
     hid_t plist = H5Dget_create_plist(set);
     assay_status s = ASSAY_OK;
@@ -320,6 +343,7 @@ static assay_status check_storage(assay_h5_info *info, hid_t set, const char *pa
         s = assay_fail(ASSAY_BAD_FILE, "'%s' keeps its data in another file, which is refused",
                        path);
     info->is_virtual = H5Pget_layout(plist) == H5D_VIRTUAL;
+    info->has_sources = info->is_virtual && has_sources(plist, file);
     int n = s == ASSAY_OK ? H5Pget_nfilters(plist) : 0;
     for (int i = 0; i < n && s == ASSAY_OK; i++) {
         unsigned flags, config;
@@ -378,7 +402,7 @@ assay_status assay_h5_dataset(assay_h5_info *out, hid_t file, const char *path)
         info.dims[i] = (int64_t)dims[i];
     }
     type_of(&info, type);
-    ASSAY_GO(check_storage(&info, set, path, H5Tget_size(type)));
+    ASSAY_GO(check_storage(&info, file, set, path, H5Tget_size(type)));
     *out = info;
 out:
     if (type >= 0)

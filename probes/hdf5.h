@@ -68,6 +68,7 @@ typedef struct assay_h5_info {
     bool is_number;     /* real float or integer; false: compound, string, ... */
     bool is_unsigned16; /* bits of a 16-bit format */
     bool is_virtual;    /* put together from other files */
+    bool has_sources;   /* virtual: all of them are there, in the same folder */
 } assay_h5_info;
 
 /* Shape and type, checked: rank, overflow, a size that the stored bytes can back, filters. */

@@ -424,17 +424,28 @@ const assay_seen *assay_run_seen_at(const assay_run *run, int prompt, int step, 
     return &data->entries[index].seen;
 }
 
+static const assay_seen *find(const assay_step_data *step, const assay_seen *place)
+{
+    if (!step->n_entries)
+        return NULL;
+    const assay_entry key = {.seen = *place};
+    const assay_entry *found =
+        bsearch(&key, step->entries, (size_t)step->n_entries, sizeof key, by_place);
+    return found ? &found->seen : NULL;
+}
+
 const assay_seen *assay_run_find_part(const assay_run *run, int prompt, int step, assay_point point,
                                       int layer, int rank, int hand_over)
 {
-    const assay_step_data *data = step_at(run, prompt, step);
-    if (!data->n_entries)
-        return NULL;
-    assay_entry key = {
-        .seen = {.point = point, .layer = layer, .rank = rank, .hand_over = hand_over}};
-    const assay_entry *found =
-        bsearch(&key, data->entries, (size_t)data->n_entries, sizeof key, by_place);
-    return found ? &found->seen : NULL;
+    const assay_seen place = {.point = point, .layer = layer, .rank = rank, .hand_over = hand_over};
+    return find(step_at(run, prompt, step), &place);
+}
+
+const assay_seen *assay_run_find_partial(const assay_run *run, int prompt, int step,
+                                         assay_point point, int layer, int rank)
+{
+    const assay_seen place = {.point = point, .layer = layer, .rank = rank, .partial = true};
+    return find(step_at(run, prompt, step), &place);
 }
 
 const assay_seen *assay_run_find(const assay_run *run, int prompt, int step, assay_point point,

@@ -126,6 +126,10 @@ const assay_seen *assay_run_find(const assay_run *run, int prompt, int step, ass
 const assay_seen *assay_run_find_part(const assay_run *run, int prompt, int step, assay_point point,
                                       int layer, int rank, int hand_over);
 
+/* A rank's value before the reduction; NULL: none. */
+const assay_seen *assay_run_find_partial(const assay_run *run, int prompt, int step,
+                                         assay_point point, int layer, int rank);
+
 /* Values in canonical layout, count = product of dims. Ids are read as exact doubles. Fails:
  * ASSAY_IO, ASSAY_BAD_FILE. */
 assay_status assay_run_read(double *out, const assay_run *run, const assay_seen *seen);

@@ -142,6 +142,9 @@ static assay_status read_source(assay_entry *e, reader *r, const char *path)
     if (!source->info.is_number || source->info.n_dims > ASSAY_MAX_DIMS)
         return assay_fail(ASSAY_BAD_FILE, "'%s': expected real numbers in at most %d dimensions",
                           path, ASSAY_MAX_DIMS);
+    if (source->info.is_virtual && !r->run->is_master)
+        return assay_fail(ASSAY_BAD_FILE, "'%s' is a virtual dataset, which only master files have",
+                          path);
     source->is_sealed = H5Aexists_by_name(r->id, path, "sha256", H5P_DEFAULT) > 0;
     return ASSAY_OK;
 }
@@ -172,7 +175,10 @@ static assay_status read_value(reader *r, assay_step_data *step, const char *gro
     ASSAY_TRY(read_counts(&e->seen, r, path));
     ASSAY_TRY(read_floors(&e->seen, r, path));
     /* A tier that kept some rows only: statistics, as far as judging goes. */
-    e->seen.has_values = H5Aexists_by_name(r->id, path, "rows", H5P_DEFAULT) <= 0;
+    e->seen.has_values = H5Aexists_by_name(r->id, path, "rows", H5P_DEFAULT) <= 0 &&
+                         (!e->source.info.is_virtual || e->source.info.has_sources);
+    if (e->source.info.is_virtual && !e->source.info.has_sources)
+        ASSAY_TRY(assay_run_add_note(r->run, "%s: a rank's file is missing", path));
     e->source.path = (char *)path;
     e->seen.source = strrchr(path, '/') + 1;
     e->seen.n_dims = e->source.info.n_dims;

@@ -290,6 +290,9 @@ static void recognise(dump *d)
 static assay_status shape_of(assay_h5_info *info, const dump *d, const char *path)
 {
     ASSAY_TRY(assay_h5_dataset(info, d->file, path));
+    if (info->is_virtual)
+        return assay_fail(ASSAY_BAD_FILE, "'%s' keeps its data in another file, which is refused",
+                          path);
     if (!d->is_ggml)
         return ASSAY_OK;
     int64_t *ne, n;
