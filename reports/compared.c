@@ -155,9 +155,10 @@ static json_t *number(double x)
     return isfinite(x) ? json_real(x) : json_string(isnan(x) ? "NaN" : "Infinity");
 }
 
-static void add_agreement(assay_result *result, const assay_agreement *a,
-                          const assay_run *candidate)
+void assay_result_add_agreement(assay_result *result, const assay_comparison *comparison,
+                                const assay_run *candidate)
 {
+    const assay_agreement *a = assay_comparison_agreement(comparison);
     if (!a->n_rows)
         return;
     json_t *json = json_object(), *worst = json_object();
@@ -195,6 +196,6 @@ assay_status assay_result_add_comparison(assay_result *result, const assay_compa
                                          item->metrics.row_rel_median, NAN, item->bound_median,
                                          !item->passed));
     }
-    add_agreement(result, assay_comparison_agreement(comparison), candidate);
+    assay_result_add_agreement(result, comparison, candidate);
     return ASSAY_OK;
 }

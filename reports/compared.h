@@ -17,4 +17,8 @@
 assay_status assay_result_add_comparison(assay_result *result, const assay_comparison *comparison,
                                          const assay_run *candidate, const char *reproduce);
 
+/* Only extra.agreement, where there are logits. */
+void assay_result_add_agreement(assay_result *result, const assay_comparison *comparison,
+                                const assay_run *candidate);
+
 #endif

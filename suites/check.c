@@ -128,6 +128,15 @@ static assay_status add_seeded(assay_check_context *c, const int64_t *lengths, i
     return ASSAY_OK;
 }
 
+/* An empty list wants everything. */
+static bool is_wanted(const char *const *list, int n, const char *name)
+{
+    for (int i = 0; i < n; i++)
+        if (!strcmp(list[i], name))
+            return true;
+    return n == 0;
+}
+
 static assay_status check_vocab(const assay_check_context *c, const assay_run_prompt *p)
 {
     int n_vocab = assay_model_hparams(c->model)->n_vocab;
@@ -151,12 +160,16 @@ static assay_status choose_prompts(assay_check_context *c)
     for (int i = 0; i < n && c->n_prompts < ASSAY_CHECK_MAX_PROMPTS; i++) {
         const assay_run_prompt *r = assay_run_prompt_at(c->reference, i);
         ASSAY_TRY(check_vocab(c, r));
-        if (!r->n_tokens)
+        if (!r->n_tokens ||
+            !is_wanted(c->options->wanted_prompts, c->options->n_wanted_prompts, r->name))
             continue;
         assay_check_prompt *p = &c->prompts[c->n_prompts++];
         *p = (assay_check_prompt){.tokens = r->tokens, .n = r->n_tokens, .reference_index = i};
         snprintf(p->name, sizeof p->name, "%s", r->name);
     }
+    if (n && !c->n_prompts)
+        return assay_fail(ASSAY_CANNOT_JUDGE, "reference '%s' has none of the wanted prompts",
+                          c->options->reference_path);
     if (n)
         return ASSAY_OK;
     int64_t lengths[] = {8, 40, h->index_top_k + 32};
@@ -248,6 +261,8 @@ assay_status assay_check_run(assay_result *result, const assay_check_options *op
     if (c.file && s != ASSAY_OK)
         goto out;
     for (int i = 0; i < N_CHECKS; i++) {
+        if (!is_wanted(options->rows, options->n_rows, checks[i].name))
+            continue;
         if (options->progress)
             options->progress(options->progress_user, checks[i].name, i, N_CHECKS);
         if (file_error[0])

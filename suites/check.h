@@ -20,6 +20,11 @@
 
 typedef void assay_check_progress_fn(void *user, const char *row, int done, int total);
 
+/* A greedy continuation that row `smoke` expects. */
+typedef struct assay_check_expected {
+    const char *prompt, *text;
+} assay_check_expected;
+
 typedef struct assay_check_options {
     const char *model_path;
     const char *reference_path, *twin_path, *against_path; /* NULL: none given */
@@ -28,8 +33,14 @@ typedef struct assay_check_options {
     const assay_plant *plants;
     int n_plants;
     int n_ranks, chunk;
-    const char *reproduce;             /* the command that shows a finding again */
-    double time_budget_s;              /* prompts are cut to it */
+    const char *reproduce;   /* the command that shows a finding again */
+    double time_budget_s;    /* prompts are cut to it */
+    const char *const *rows; /* only these rows run; n_rows 0: all */
+    int n_rows;
+    const char *const *wanted_prompts; /* only these of the reference; none: all */
+    int n_wanted_prompts;
+    const assay_check_expected *expected; /* continuations beside the reference's */
+    int n_expected;
     assay_check_progress_fn *progress; /* NULL: none */
     void *progress_user;
 } assay_check_options;

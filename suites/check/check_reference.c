@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "references/compare.h"
+#include "reports/compared.h"
 #include "suites/check.h"
 
 #define MAX_DETAILS 20
@@ -71,6 +72,7 @@ assay_status assay_check_reference(assay_check_row *row, assay_check_context *co
     ASSAY_TRY(assay_check_capture(&run, context));
     ASSAY_TRY(assay_compare_runs(&comparison, run, context->reference, context->twin));
     assay_status s = judge(row, context, comparison);
+    assay_result_add_agreement(context->result, comparison, run);
     assay_comparison_free(comparison);
     return s;
 }

@@ -6,18 +6,21 @@
 #include <string.h>
 
 #include "suites/check.h"
+#include "suites/checklist.h"
 #include "tools/options.h"
 #include "tools/progress.h"
 
-enum { KEY_REFERENCE = 0x400, KEY_TWIN };
+enum { KEY_REFERENCE = 0x400, KEY_TWIN, KEY_LIST };
 
 static const struct argp_option options[] = {
     {"reference", KEY_REFERENCE, "REF", 0, "A trusted capture of this model, ours or imported", 0},
     {"twin", KEY_TWIN, "REF", 0, "The reference's computation in the engine's precision", 0},
+    {"list", KEY_LIST, "FILE", 0,
+     "A checklist in YAML: which rows on which models, what is required, what is accepted", 0},
     {0}};
 
 typedef struct own {
-    const char *reference, *twin;
+    const char *reference, *twin, *list;
 } own;
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -29,6 +32,13 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_TWIN:
         o->twin = arg;
+        return 0;
+    case KEY_LIST:
+        o->list = arg;
+        return 0;
+    case ARGP_KEY_NO_ARGS:
+        if (!o->list)
+            argp_error(state, "check needs a MODEL (or a checklist that names some: --list FILE)");
         return 0;
     case ARGP_KEY_END:
         if (o->twin && !o->reference)
@@ -48,7 +58,7 @@ static void show(void *user, const char *row, int done, int total)
 static assay_status check(assay_result *result, const own *o, assay_options *common)
 {
     assay_check_options c = assay_check_options_default();
-    c.model_path = common->args[0];
+    c.model_path = common->n_args ? common->args[0] : NULL;
     c.reference_path = o->reference;
     c.twin_path = o->twin;
     c.profile = common->profile;
@@ -62,7 +72,13 @@ static assay_status check(assay_result *result, const own *o, assay_options *com
     c.chunk = common->chunk;
     c.reproduce = common->line;
     c.progress = show;
-    return assay_check_run(result, &c);
+    if (!o->list)
+        return assay_check_run(result, &c);
+    assay_checklist *list;
+    ASSAY_TRY(assay_checklist_read(&list, o->list));
+    assay_status s = assay_checklist_check(result, list, &c, NULL);
+    assay_checklist_free(list);
+    return s;
 }
 
 int assay_cmd_check(int argc, char **argv)
@@ -73,7 +89,7 @@ int assay_cmd_check(int argc, char **argv)
                      .options = options,
                      .option = parse,
                      .user = &o,
-                     .min_args = 1,
+                     .min_args = 0,
                      .max_args = 1,
                      .about = "Rows that cannot apply are SKIP with their reason. `assay list "
                               "checks` shows all rows."};
