@@ -117,6 +117,10 @@ bool assay_fault_kind_fits(const assay_fault_kind *kind, const assay_hparams *h)
         return moe && h->n_group > 1;
     case ASSAY_NEEDS_ROUTER_BIAS:
         return moe && h->gating == ASSAY_GATING_SIGMOID;
+    case ASSAY_NEEDS_WEIGHTS_NORM:
+        return moe && h->weights_norm;
+    case ASSAY_NEEDS_GQA:
+        return !h->is_mla && h->n_head_kv < h->n_head;
     case ASSAY_NEEDS_INDEXER:
         return h->has_indexer;
     case ASSAY_NEEDS_DENSE:

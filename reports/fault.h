@@ -39,7 +39,9 @@ typedef enum { /* which models have the mechanism */
                ASSAY_NEEDS_SHARED_EXPERT,
                ASSAY_NEEDS_GROUPS,
                ASSAY_NEEDS_ROUTER_BIAS,
+               ASSAY_NEEDS_WEIGHTS_NORM, /* renormalised router weights */
                ASSAY_NEEDS_INDEXER,
+               ASSAY_NEEDS_GQA,  /* fewer key heads than query heads */
                ASSAY_NEEDS_DENSE /* a dense feed-forward layer */
 } assay_fault_needs;
 
@@ -52,7 +54,9 @@ typedef struct assay_fault_kind { /* a plantable sub-kind */
     int n_ints;
     int ints[4];
     assay_fault_needs needs;
-    const char *home; /* point where it must be found, without the layer: for tests and campaign */
+    /* points where it is at home, without the layer, separated by blanks: the first of them that
+     * the run shows must be named */
+    const char *home;
 } assay_fault_kind;
 
 struct assay_home;

@@ -2,11 +2,48 @@
  * ADDR-ARITH: a tensor or weight read with the strides of its transpose; query heads that take the
  * wrong key head by a modulo for a division.
  */
+#include <math.h>
 #include <stdio.h>
 
+#include "engine/role.h"
 #include "reports/home.h"
 
-const assay_fault_kind assay_fault_kinds_addr_arith[] = {{0}};
+const assay_fault_kind assay_fault_kinds_addr_arith[] = {
+    {.name = "weight-transposed",
+     .about = "the output projection read with the other stride",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_WEIGHT_VIEW,
+     .value = 1,
+     .n_ints = 1,
+     .ints = {ASSAY_ROLE_ATTN_OUTPUT},
+     .home = "attn.proj"},
+    {.name = "weight-reversed",
+     .about = "the rows of the output projection from last to first",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_WEIGHT_VIEW,
+     .value = 4,
+     .n_ints = 1,
+     .ints = {ASSAY_ROLE_ATTN_OUTPUT},
+     .home = "attn.proj"},
+    {.name = "kv-b-transposed",
+     .about = "the key half of kv_b read as its transpose",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_KV_B_VIEW,
+     .value = 2,
+     .needs = ASSAY_NEEDS_MLA,
+     .home = "attn.kv_b attn.q_latent"},
+    {.name = "kv-heads-modulo",
+     .about = "key heads by modulo for division",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_KV_HEAD_MAP,
+     .value = 1,
+     .needs = ASSAY_NEEDS_GQA,
+     .home = "attn.kernel_out attn.lse"},
+    {0}};
 
 static assay_status offer(assay_home *home, const assay_knobs *knobs, const char *kind,
                           const char *evidence)

@@ -1,9 +1,30 @@
 /*
  * BLOCK-MAP: quantized weights whose codes meet the wrong scale or stand at the wrong place.
  */
+#include "engine/role.h"
 #include "reports/home.h"
+#include <math.h>
 
-const assay_fault_kind assay_fault_kinds_block_map[] = {{0}};
+const assay_fault_kind assay_fault_kinds_block_map[] = {
+    {.name = "nibbles",
+     .about = "nibbles of every byte of the output projection exchanged",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_WEIGHT_VIEW,
+     .value = 2,
+     .n_ints = 1,
+     .ints = {ASSAY_ROLE_ATTN_OUTPUT},
+     .home = "attn.proj"},
+    {.name = "neighbour-scale",
+     .about = "every block of the output projection with its neighbour's scale",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_WEIGHT_VIEW,
+     .value = 3,
+     .n_ints = 1,
+     .ints = {ASSAY_ROLE_ATTN_OUTPUT},
+     .home = "attn.proj"},
+    {0}};
 
 static const struct {
     assay_weight_view view;

@@ -5,9 +5,20 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "engine/role.h"
 #include "reports/home.h"
 
-const assay_fault_kind assay_fault_kinds_dtype_read[] = {{0}};
+const assay_fault_kind assay_fault_kinds_dtype_read[] = {
+    {.name = "format-range",
+     .about = "the output projection scaled by the ratio of two 8-bit formats",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_WEIGHT_SCALE,
+     .value = 448.0 / 240,
+     .n_ints = 1,
+     .ints = {ASSAY_ROLE_ATTN_OUTPUT},
+     .home = "attn.proj"},
+    {0}};
 
 assay_status assay_fault_match_dtype_read(assay_home *home)
 {

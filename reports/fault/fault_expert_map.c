@@ -9,7 +9,36 @@
 
 #include "reports/home.h"
 
-const assay_fault_kind assay_fault_kinds_expert_map[] = {{0}};
+const assay_fault_kind assay_fault_kinds_expert_map[] = {
+    {.name = "expert-shift",
+     .about = "the expert computed is the next one",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_EXPERT_SHIFT,
+     .value = 1,
+     .needs = ASSAY_NEEDS_MOE,
+     .home = "moe.expert.gate moe.routed"},
+    {.name = "expert-wrong",
+     .about = "row 2 computes expert 5 for its first choice",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_EXPERT_WRONG,
+     .value = 1,
+     .n_ints = 3,
+     .ints = {2, 0, 5},
+     .needs = ASSAY_NEEDS_MOE,
+     .home = "moe.expert.gate moe.routed"},
+    {.name = "expert-dropped",
+     .about = "one expert gives zero",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_EXPERT_DROPPED,
+     .value = 1,
+     .n_ints = 1,
+     .ints = {1},
+     .needs = ASSAY_NEEDS_MOE,
+     .home = "moe.expert.down moe.routed moe.expert.gate"},
+    {0}};
 
 static assay_status try_maps(assay_home *home)
 {

@@ -8,7 +8,15 @@
 
 #include "reports/home.h"
 
-const assay_fault_kind assay_fault_kinds_kernel_case[] = {{0}};
+const assay_fault_kind assay_fault_kinds_kernel_case[] = {
+    {.name = "activation",
+     .about = "gelu for silu",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_ACTIVATION_GELU,
+     .value = 1,
+     .home = "ffn.act moe.shared.act moe.expert.act"},
+    {0}};
 
 /* True when everything before `border` along the axis is right and what is behind is not. */
 static assay_status try_border(assay_home *home, bool rows, int64_t border)

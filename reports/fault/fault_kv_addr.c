@@ -8,7 +8,24 @@
 
 #include "reports/home.h"
 
-const assay_fault_kind assay_fault_kinds_kv_addr[] = {{0}};
+const assay_fault_kind assay_fault_kinds_kv_addr[] = {
+    {.name = "kv-slot",
+     .about = "keys written one slot too far",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_KV_SLOT,
+     .value = 1,
+     .n_ints = 1,
+     .ints = {0},
+     .home = "attn.kernel_out attn.o_latent attn.lse"},
+    {.name = "kv-read-layer",
+     .about = "the cache of layer 0 is read",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_KV_READ_LAYER,
+     .value = 0,
+     .home = "attn.kernel_out attn.o_latent attn.lse"},
+    {0}};
 
 static assay_status try_slots(assay_home *home)
 {

@@ -6,7 +6,24 @@
 
 #include "reports/home.h"
 
-const assay_fault_kind assay_fault_kinds_kv_scale[] = {{0}};
+const assay_fault_kind assay_fault_kinds_kv_scale[] = {
+    {.name = "value-scale",
+     .about = "values read times a factor",
+     .weakest = 1.01,
+     .strongest = 2,
+     .seam = ASSAY_SEAM_KV_SCALE,
+     .value = 1.1,
+     .n_ints = 1,
+     .ints = {1},
+     .home = "attn.kernel_out"},
+    {.name = "cache-scale",
+     .about = "keys and values read times a factor",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_KV_SCALE,
+     .value = 2,
+     .home = "attn.kernel_out attn.o_latent attn.lse"},
+    {0}};
 
 static assay_status try_side(assay_home *home, bool keys)
 {

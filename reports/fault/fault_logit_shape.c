@@ -7,7 +7,29 @@
 
 #include "reports/home.h"
 
-const assay_fault_kind assay_fault_kinds_logit_shape[] = {{0}};
+const assay_fault_kind assay_fault_kinds_logit_shape[] = {
+    {.name = "softmax-scale",
+     .about = "softmax scale times a factor",
+     .weakest = 1.02,
+     .strongest = 3,
+     .seam = ASSAY_SEAM_SOFTMAX_SCALE,
+     .value = 1.05,
+     .home = "attn.kernel_out attn.o_latent attn.lse"},
+    {.name = "logit-cap",
+     .about = "soft cap on the scores",
+     .weakest = 2,
+     .strongest = 10,
+     .seam = ASSAY_SEAM_LOGIT_CAP,
+     .value = 2,
+     .home = "attn.kernel_out attn.o_latent attn.lse"},
+    {.name = "rope-magnitude",
+     .about = "cos and sin times a factor",
+     .weakest = 1.02,
+     .strongest = 2,
+     .seam = ASSAY_SEAM_ROPE_MAGNITUDE,
+     .value = 1.1,
+     .home = "attn.q_rope"},
+    {0}};
 
 /* What the fitted scale is likely to be. */
 static const char *name_scale(const assay_home *home, double scale)

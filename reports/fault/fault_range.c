@@ -9,7 +9,25 @@
 
 #include "reports/home.h"
 
-const assay_fault_kind assay_fault_kinds_range[] = {{0}};
+const assay_fault_kind assay_fault_kinds_range[] = {
+    {.name = "nan",
+     .about = "one NaN from operands in range",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_VALUE_NAN,
+     .value = 1,
+     .n_ints = 3,
+     .ints = {ASSAY_POINT_MOE_OUT, 3, 17},
+     .needs = ASSAY_NEEDS_MOE,
+     .home = "moe.out"},
+    {.name = "f16-overflow",
+     .about = "inputs of down projections kept in float16 after a large factor",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_DOWN_F16,
+     .value = 10000000.0,
+     .home = "ffn.act ffn.out moe.shared.act moe.shared moe.expert.act moe.expert.down moe.routed"},
+    {0}};
 
 assay_status assay_fault_match_range(assay_home *home)
 {

@@ -7,9 +7,46 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/role.h"
 #include "reports/home.h"
 
-const assay_fault_kind assay_fault_kinds_rank_slice[] = {{0}};
+const assay_fault_kind assay_fault_kinds_rank_slice[] = {
+    {.name = "head-slices",
+     .about = "two slices of heads exchanged on their way to the output projection",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_HEAD_ORDER,
+     .n_ints = 2,
+     .ints = {1, 0},
+     .home = "attn.out"},
+    {.name = "slice-repeated",
+     .about = "the second half of the output projection's rows is the first half again",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_WEIGHT_VIEW,
+     .value = 8,
+     .n_ints = 1,
+     .ints = {ASSAY_ROLE_ATTN_OUTPUT},
+     .home = "attn.proj"},
+    {.name = "slice-shifted",
+     .about = "the rows of kv_a are read one row too late",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_WEIGHT_VIEW,
+     .value = 6,
+     .n_ints = 1,
+     .ints = {ASSAY_ROLE_ATTN_KV_A},
+     .needs = ASSAY_NEEDS_MLA,
+     .home = "attn.kv_a"},
+    {.name = "heads-shifted",
+     .about = "every head of kv_b is the next one",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_KV_B_VIEW,
+     .value = 4,
+     .needs = ASSAY_NEEDS_MLA,
+     .home = "attn.kv_b attn.q_latent attn.kernel_out"},
+    {0}};
 
 static json_t *map_json(const int *map, int n)
 {

@@ -9,7 +9,41 @@
 
 #include "reports/home.h"
 
-const assay_fault_kind assay_fault_kinds_reduce_count[] = {{0}};
+const assay_fault_kind assay_fault_kinds_reduce_count[] = {
+    {.name = "shared-missing",
+     .about = "the shared expert is not added",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_SHARED_TIMES,
+     .value = 0,
+     .needs = ASSAY_NEEDS_SHARED_EXPERT,
+     .home = "moe.out"},
+    {.name = "shared-twice",
+     .about = "the shared expert is added twice",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_SHARED_TIMES,
+     .value = 2,
+     .needs = ASSAY_NEEDS_SHARED_EXPERT,
+     .home = "moe.out"},
+    {.name = "routed-twice",
+     .about = "the routed experts are added twice",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_ROUTED_TIMES,
+     .value = 2,
+     .needs = ASSAY_NEEDS_MOE,
+     .home = "moe.out"},
+    {.name = "residual-twice",
+     .about = "attention's output is added twice",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_RESIDUAL_TIMES,
+     .value = 2,
+     .n_ints = 1,
+     .ints = {0},
+     .home = "attn_resid"},
+    {0}};
 
 static assay_status try_count(assay_home *home, assay_knobs *knobs, double *times, const char *what)
 {

@@ -2,11 +2,30 @@
  * ROPE-PAIR: the rotation right but for the pairing of channels, or q and k (weights or outputs)
  * permuted inside every head.
  */
+#include <math.h>
 #include <stdio.h>
 
 #include "reports/home.h"
 
-const assay_fault_kind assay_fault_kinds_rope_pair[] = {{0}};
+const assay_fault_kind assay_fault_kinds_rope_pair[] = {
+    {.name = "rope-pairing",
+     .about = "half-split pairs in the main attention",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_ROPE_PAIRING,
+     .value = 1,
+     .home = "attn.q_rope"},
+    {.name = "index-pairing",
+     .about = "half-split pairs in the indexer's queries",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_ROPE_PAIRING,
+     .value = 1,
+     .n_ints = 1,
+     .ints = {2},
+     .needs = ASSAY_NEEDS_INDEXER,
+     .home = "attn.index.q"},
+    {0}};
 
 static const struct {
     assay_pairing pairing;

@@ -1,11 +1,37 @@
 /*
  * SELECT: the indexer with one thing otherwise, or an attention that ignores its choice.
  */
+#include <math.h>
 #include <stdio.h>
 
 #include "reports/home.h"
 
-const assay_fault_kind assay_fault_kinds_select[] = {{0}};
+const assay_fault_kind assay_fault_kinds_select[] = {
+    {.name = "index-no-relu",
+     .about = "no relu on the indexer's scores",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_INDEX_RELU,
+     .value = 0,
+     .needs = ASSAY_NEEDS_INDEXER,
+     .home = "attn.index.scores"},
+    {.name = "index-scale",
+     .about = "the indexer's scores times a factor",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_INDEX_SCALE,
+     .value = -1,
+     .needs = ASSAY_NEEDS_INDEXER,
+     .home = "attn.index.scores"},
+    {.name = "index-rope-last",
+     .about = "the other end of the indexer's heads rotated",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_INDEX_ROPE_LAST,
+     .value = 1,
+     .needs = ASSAY_NEEDS_INDEXER,
+     .home = "attn.index.q"},
+    {0}};
 
 static assay_status offer(assay_home *home, const assay_knobs *knobs, const char *kind,
                           json_t *fitted, const char *evidence)

@@ -2,11 +2,41 @@
  * VALID-SET: attention over another set of keys: the causal border shifted or missing, a window,
  * keys at the beginning or the end left out.
  */
+#include <math.h>
 #include <stdio.h>
 
 #include "reports/home.h"
 
-const assay_fault_kind assay_fault_kinds_valid_set[] = {{0}};
+const assay_fault_kind assay_fault_kinds_valid_set[] = {
+    {.name = "mask-shift",
+     .about = "one key beyond the mask",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_MASK_SHIFT,
+     .value = 1,
+     .home = "attn.kernel_out attn.o_latent attn.lse"},
+    {.name = "mask-short",
+     .about = "the key of the token itself is not seen",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_MASK_SHIFT,
+     .value = -1,
+     .home = "attn.kernel_out attn.o_latent attn.lse"},
+    {.name = "mask-none",
+     .about = "every key of the step is seen",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_MASK_NONE,
+     .value = 1,
+     .home = "attn.kernel_out attn.o_latent attn.lse"},
+    {.name = "window",
+     .about = "only the last keys are seen",
+     .weakest = 2,
+     .strongest = 6,
+     .seam = ASSAY_SEAM_MASK_WINDOW,
+     .value = 4,
+     .home = "attn.kernel_out attn.o_latent attn.lse"},
+    {0}};
 
 static assay_status offer(assay_home *home, const assay_knobs *knobs, const char *kind,
                           double complexity, json_t *fitted, const char *evidence)

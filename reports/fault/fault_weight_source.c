@@ -1,11 +1,48 @@
 /*
  * WEIGHT-SOURCE: the op right, with another tensor's weight.
  */
+#include <math.h>
 #include <stdio.h>
 
+#include "engine/role.h"
 #include "reports/home.h"
 
-const assay_fault_kind assay_fault_kinds_weight_source[] = {{0}};
+const assay_fault_kind assay_fault_kinds_weight_source[] = {
+    {.name = "other-layer",
+     .about = "the output projection with layer 0's weight",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_WEIGHT_LAYER,
+     .value = 0,
+     .n_ints = 1,
+     .ints = {ASSAY_ROLE_ATTN_OUTPUT},
+     .home = "attn.proj"},
+    {.name = "other-layer-norm",
+     .about = "the norm before attention with layer 0's weight",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_WEIGHT_LAYER,
+     .value = 0,
+     .n_ints = 1,
+     .ints = {ASSAY_ROLE_ATTN_NORM},
+     .home = "attn.in_norm"},
+    {.name = "weight-random",
+     .about = "random numbers of the right size for the output projection",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_WEIGHT_VIEW,
+     .value = 7,
+     .n_ints = 1,
+     .ints = {ASSAY_ROLE_ATTN_OUTPUT},
+     .home = "attn.proj"},
+    {.name = "head-tied",
+     .about = "the embedding used as output head",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_HEAD_TIED,
+     .value = 1,
+     .home = "logits"},
+    {0}};
 
 assay_status assay_fault_match_weight_source(assay_home *home)
 {
