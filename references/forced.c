@@ -133,6 +133,9 @@ static assay_status list_step(const assay_seen ***out, int *n, assay_forced *f, 
         assay_point_format(name, seen->point, seen->layer);
         if (!wanted_layer(f, seen->layer))
             continue;
+        bool is_part = seen->rank >= 0 && !seen->partial;
+        if (is_part && assay_run_find(f->run, prompt, step, seen->point, seen->layer))
+            continue; /* judged within the whole */
         if (seen->partial || seen->rank >= 0)
             text_add(&f->unjudged, "%s: the share of one rank, before the ranks are put together",
                      name);

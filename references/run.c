@@ -13,6 +13,20 @@ assay_run_options assay_run_options_default(void)
     return (assay_run_options){.step = -1};
 }
 
+assay_run_sizes assay_run_sizes_of(const assay_hparams *h)
+{
+    return (assay_run_sizes){.n_head = h->n_head,
+                             .n_head_kv = h->n_head_kv,
+                             .d_nope = h->is_mla ? h->d_nope : 0,
+                             .d_rope = h->d_rope,
+                             .d_value = h->is_mla ? h->d_value : h->d_head,
+                             .n_rank_kv = h->n_rank_kv,
+                             .index_n_head = h->index_n_head,
+                             .n_layer_dense = h->n_layer_dense,
+                             .is_mla = h->is_mla,
+                             .is_moe = h->n_expert > 0};
+}
+
 assay_status assay_run_keep(assay_run *run, void *memory)
 {
     if (!memory)

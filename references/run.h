@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "engine/base/buffer.h"
+#include "engine/hparams.h"
 #include "engine/point.h"
 
 typedef struct assay_run assay_run;
@@ -94,6 +95,8 @@ typedef struct assay_run_sizes {
     int n_head, n_head_kv, d_nope, d_rope, d_value, n_rank_kv, index_n_head, n_layer_dense;
     bool is_mla, is_moe;
 } assay_run_sizes;
+
+assay_run_sizes assay_run_sizes_of(const assay_hparams *hparams);
 
 typedef struct assay_run_options {
     const char *prompt;  /* only this one; NULL: all */
