@@ -67,8 +67,8 @@ static assay_status same_model(assay_comparison *c)
                           mine->architecture, theirs->architecture);
     if (!*mine->model_sha256 || !*theirs->model_sha256)
         return assay_comparison_add_note(c, "same model: unproven, %s gives the hash of its file",
-                                         *mine->model_sha256     ? "the reference"
-                                         : *theirs->model_sha256 ? "the candidate"
+                                         *mine->model_sha256     ? "only the candidate"
+                                         : *theirs->model_sha256 ? "only the reference"
                                                                  : "neither side");
     if (strcmp(mine->model_sha256, theirs->model_sha256) != 0)
         return assay_fail(

@@ -3,9 +3,10 @@
  * shape, masks of NaN and infinities, then numbers: per row first, then whole; direction, gain and
  * size side by side. Nothing compared is never a pass.
  *
- * Tokens are matched by prompt and position, so that a run in chunks can be held against one at
- * once; of prompts that differ in length the equal prefix is compared, and a differing token ends
- * the comparison there. The prefill of a prompt is one group of rows, all its decode steps another.
+ * Prompts are matched by name, else by equal tokens; tokens by position, so that a run in chunks
+ * can be held against one at once; of prompts that differ in length the equal prefix is compared,
+ * and a differing token ends the comparison there. The prefill of a prompt is one group of rows,
+ * all its decode steps another.
  *
  * A row (token; token and head; token and expert) is judged when its expert and key choice, and
  * that of all tokens it can see, is the reference's: behind a flip two healthy runs differ by much
@@ -17,7 +18,7 @@
  *             rows; if flips leave fewer than a quarter of the rows, over all rows without a flip
  *             of their own
  *   floor     of the reference, if it carries one: median 3 x, largest 12 x
- *   analytic  tolerance.def
+ *   analytic  tolerance.def, of candidate and reference in quadrature
  * Medians are judged from 8 rows on; of fewer rows the largest may also reach the analytic bound.
  * At last the pooled gain of each point is judged (references/gain.h).
  */

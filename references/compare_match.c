@@ -60,13 +60,23 @@ static int prompt_by_name(const assay_run *run, const char *name)
     return -1;
 }
 
-/* By name; else, when each side has but one prompt, that one. */
+static bool same_prompt(const assay_run_prompt *a, const assay_run_prompt *b)
+{
+    return a->n_tokens > 0 && a->n_tokens == b->n_tokens &&
+           !memcmp(a->tokens, b->tokens, (size_t)a->n_tokens * sizeof *a->tokens);
+}
+
+/* By name; else one with the same tokens; else, when each side has but one prompt, that one. */
 static int partner(const assay_run *run, const assay_run *other, int prompt)
 {
-    int p = prompt_by_name(other, assay_run_prompt_at(run, prompt)->name);
-    if (p < 0 && assay_run_n_prompts(run) == 1 && assay_run_n_prompts(other) == 1)
-        p = 0;
-    return p;
+    const assay_run_prompt *mine = assay_run_prompt_at(run, prompt);
+    int found = prompt_by_name(other, mine->name);
+    for (int p = 0; p < assay_run_n_prompts(other) && found < 0; p++)
+        if (same_prompt(mine, assay_run_prompt_at(other, p)))
+            found = p;
+    if (found < 0 && assay_run_n_prompts(run) == 1 && assay_run_n_prompts(other) == 1)
+        found = 0;
+    return found;
 }
 
 static assay_status match_one(assay_match *match, assay_comparison *c, int prompt)

@@ -317,10 +317,14 @@ static assay_status collect(row_errors *out, const group *g, int side, uint8_t w
 
 static void set_bounds(assay_compared *item, const group *g, const row_errors *twin)
 {
-    const assay_run_info *about = assay_run_about(g->c->run[CANDIDATE]);
-    bool q8 = about->profile && about->profile->activations_q8;
-    assay_tolerance analytic =
-        assay_tolerance_of(g->point, g->layer, g->c->n_layers, about->dtype, q8);
+    double noise[2] = {0, 0}; /* median, largest: both sides round */
+    for (int side = CANDIDATE; side <= REFERENCE; side++) {
+        const assay_run_info *about = assay_run_about(g->c->run[side]);
+        assay_tolerance t = assay_tolerance_of(g->point, g->layer, g->c->n_layers, about->dtype,
+                                               about->profile && about->profile->activations_q8);
+        noise[0] = hypot(noise[0], t.row_median);
+        noise[1] = hypot(noise[1], t.row_max);
+    }
     if (twin && twin->n) {
         /* A point that both twins copy exactly still allows what float32 does. */
         double least = assay_tolerance_step(ASSAY_DTYPE_F32, false);
@@ -328,15 +332,15 @@ static void set_bounds(assay_compared *item, const group *g, const row_errors *t
         item->bound_median = 1.5 * fmax(twin->median, least);
         item->bound_max = 3 * fmax(twin->largest, least);
         if (twin->n < MEDIAN_ROWS)
-            item->bound_max = fmax(item->bound_max, analytic.row_max);
+            item->bound_max = fmax(item->bound_max, noise[1]);
     } else if (g->floor > 0) {
         item->bound_source = ASSAY_BOUND_FLOOR;
         item->bound_median = 3 * g->floor;
         item->bound_max = 12 * g->floor;
     } else {
         item->bound_source = ASSAY_BOUND_ANALYTIC;
-        item->bound_median = analytic.row_median;
-        item->bound_max = analytic.row_max;
+        item->bound_median = noise[0];
+        item->bound_max = noise[1];
     }
 }
 
