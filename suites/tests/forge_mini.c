@@ -21,18 +21,18 @@ static const char *arch_of(mini_kind kind)
     return kind == MINI_GLM_DSA ? "glm-dsa" : kind == MINI_DEEPSEEK32 ? "deepseek32" : "deepseek2";
 }
 
-static void u32(forge_model *m, mini_kind kind, const char *key, uint32_t value)
+static void u32(forge_plain *m, mini_kind kind, const char *key, uint32_t value)
 {
     char name[96];
     snprintf(name, sizeof name, "%s.%s", arch_of(kind), key);
-    forge_model_u32(m, name, value);
+    forge_plain_u32(m, name, value);
 }
 
-static void keys(forge_model *m, mini_kind kind, int top_k)
+static void keys(forge_plain *m, mini_kind kind, int top_k)
 {
     char name[96];
     bool old = kind == MINI_DEEPSEEK2_OLD;
-    forge_model_str(m, "general.architecture", arch_of(kind));
+    forge_plain_str(m, "general.architecture", arch_of(kind));
     u32(m, kind, "block_count", 1);
     u32(m, kind, "context_length", 64);
     u32(m, kind, "embedding_length", D);
@@ -51,7 +51,7 @@ static void keys(forge_model *m, mini_kind kind, int top_k)
     u32(m, kind, "leading_dense_block_count", 1);
     u32(m, kind, "expert_count", 0);
     snprintf(name, sizeof name, "%s.attention.layer_norm_rms_epsilon", arch_of(kind));
-    forge_model_f32(m, name, 1e-6f);
+    forge_plain_f32(m, name, 1e-6f);
     if (kind == MINI_GLM_DSA || kind == MINI_DEEPSEEK32) {
         u32(m, kind, "attention.indexer.head_count", HI);
         u32(m, kind, "attention.indexer.key_length", DI);
@@ -59,19 +59,19 @@ static void keys(forge_model *m, mini_kind kind, int top_k)
     }
 }
 
-static void ramp(forge_model *m, const char *name, int n, float first, float step)
+static void ramp(forge_plain *m, const char *name, int n, float first, float step)
 {
     float w[16];
     for (int i = 0; i < n; i++)
         w[i] = first + step * (float)i;
-    forge_model_tensor(m, name, 1, DIMS(n), w);
+    forge_plain_tensor(m, name, 1, DIMS(n), w);
 }
 
-static void kv_b(forge_model *m, bool old)
+static void kv_b(forge_plain *m, bool old)
 {
     float k[H * L * N], v[H * V * L];
     if (old) {
-        forge_model_pattern(m, "blk.0.attn_kv_b.weight", 2, DIMS(H * (N + V), L), 4, 16);
+        forge_plain_pattern(m, "blk.0.attn_kv_b.weight", 2, DIMS(H * (N + V), L), 4, 16);
         return;
     }
     for (int h = 0; h < H; h++)
@@ -81,32 +81,32 @@ static void kv_b(forge_model *m, bool old)
             for (int i = 0; i < V; i++)
                 v[(h * V + i) * L + l] = pattern(h * (N + V) + N + i, l, 4);
         }
-    forge_model_tensor(m, "blk.0.attn_k_b.weight", 3, DIMS(H, L, N), k);
-    forge_model_tensor(m, "blk.0.attn_v_b.weight", 3, DIMS(H, V, L), v);
+    forge_plain_tensor(m, "blk.0.attn_k_b.weight", 3, DIMS(H, L, N), k);
+    forge_plain_tensor(m, "blk.0.attn_v_b.weight", 3, DIMS(H, V, L), v);
 }
 
-void forge_mini(forge_model *m, mini_kind kind, int top_k)
+void forge_mini(forge_plain *m, mini_kind kind, int top_k)
 {
     keys(m, kind, top_k);
-    forge_model_pattern(m, "token_embd.weight", 2, DIMS(W, D), 9, 16);
+    forge_plain_pattern(m, "token_embd.weight", 2, DIMS(W, D), 9, 16);
     ramp(m, "output_norm.weight", D, 1, 0);
     ramp(m, "blk.0.attn_norm.weight", D, 1, 1.0f / 16);
     ramp(m, "blk.0.attn_q_a_norm.weight", Q, 1, -1.0f / 16);
     ramp(m, "blk.0.attn_kv_a_norm.weight", L, 1, 1.0f / 8);
     ramp(m, "blk.0.ffn_norm.weight", D, 1, 0);
-    forge_model_pattern(m, "blk.0.attn_q_a.weight", 2, DIMS(Q, D), 1, 16);
-    forge_model_pattern(m, "blk.0.attn_q_b.weight", 2, DIMS(H * (N + R), Q), 2, 16);
-    forge_model_pattern(m, "blk.0.attn_kv_a_mqa.weight", 2, DIMS(L + R, D), 3, 16);
+    forge_plain_pattern(m, "blk.0.attn_q_a.weight", 2, DIMS(Q, D), 1, 16);
+    forge_plain_pattern(m, "blk.0.attn_q_b.weight", 2, DIMS(H * (N + R), Q), 2, 16);
+    forge_plain_pattern(m, "blk.0.attn_kv_a_mqa.weight", 2, DIMS(L + R, D), 3, 16);
     kv_b(m, kind == MINI_DEEPSEEK2_OLD);
-    forge_model_pattern(m, "blk.0.attn_output.weight", 2, DIMS(D, H * V), 5, 16);
-    forge_model_pattern(m, "blk.0.ffn_gate.weight", 2, DIMS(F, D), 10, 16);
-    forge_model_pattern(m, "blk.0.ffn_up.weight", 2, DIMS(F, D), 11, 16);
-    forge_model_pattern(m, "blk.0.ffn_down.weight", 2, DIMS(D, F), 12, 16);
+    forge_plain_pattern(m, "blk.0.attn_output.weight", 2, DIMS(D, H * V), 5, 16);
+    forge_plain_pattern(m, "blk.0.ffn_gate.weight", 2, DIMS(F, D), 10, 16);
+    forge_plain_pattern(m, "blk.0.ffn_up.weight", 2, DIMS(F, D), 11, 16);
+    forge_plain_pattern(m, "blk.0.ffn_down.weight", 2, DIMS(D, F), 12, 16);
     if (kind != MINI_GLM_DSA && kind != MINI_DEEPSEEK32)
         return;
-    forge_model_pattern(m, "blk.0.indexer.attn_q_b.weight", 2, DIMS(HI * DI, Q), 6, 16);
-    forge_model_pattern(m, "blk.0.indexer.attn_k.weight", 2, DIMS(DI, D), 7, 16);
+    forge_plain_pattern(m, "blk.0.indexer.attn_q_b.weight", 2, DIMS(HI * DI, Q), 6, 16);
+    forge_plain_pattern(m, "blk.0.indexer.attn_k.weight", 2, DIMS(DI, D), 7, 16);
     ramp(m, "blk.0.indexer.k_norm.weight", DI, 1, 1.0f / 8);
     ramp(m, "blk.0.indexer.k_norm.bias", DI, -3.0f / 16, 1.0f / 16);
-    forge_model_pattern(m, "blk.0.indexer.proj.weight", 2, DIMS(HI, D), 8, 16);
+    forge_plain_pattern(m, "blk.0.indexer.proj.weight", 2, DIMS(HI, D), 8, 16);
 }

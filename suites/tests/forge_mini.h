@@ -6,12 +6,12 @@
 #ifndef ASSAY_SUITES_TESTS_FORGE_MINI_H
 #define ASSAY_SUITES_TESTS_FORGE_MINI_H
 
-#include "forge_model.h"
+#include "forge_plain.h"
 
 typedef enum { MINI_GLM_DSA, MINI_DEEPSEEK2, MINI_DEEPSEEK2_OLD, MINI_DEEPSEEK32 } mini_kind;
 
-/* Without forge_model_write: more may be added. */
-void forge_mini(forge_model *m, mini_kind kind, int top_k);
+/* Without forge_plain_write: more may be added. */
+void forge_mini(forge_plain *m, mini_kind kind, int top_k);
 
 /* The layer's input of token t, channel i. */
 float mini_input(int t, int i);

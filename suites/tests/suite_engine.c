@@ -22,12 +22,12 @@ static assay_status inject_input(void *user, const assay_tap_event *event)
 
 static void run_mini(watch *seen, mini_kind kind, int top_k, assay_path path, int64_t chunk)
 {
-    forge_model m = {0};
+    forge_plain m = {0};
     const char *file = data_scratch("mini.gguf");
     assay_model *model;
     assay_engine *engine;
     forge_mini(&m, kind, top_k);
-    forge_model_write(&m, file);
+    forge_plain_write(&m, file);
     EXPECT_OK(assay_model_open(&model, file, NULL));
     assay_engine_options options = assay_engine_options_default();
     options.path = path;

@@ -1,4 +1,4 @@
-#include "forge_model.h"
+#include "forge_plain.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,39 +35,39 @@ static void put_str(forge_bytes *b, const char *s)
     put(b, s, strlen(s));
 }
 
-static void key(forge_model *m, const char *name, uint32_t type)
+static void key(forge_plain *m, const char *name, uint32_t type)
 {
     put_str(&m->keys, name);
     put_u32(&m->keys, type);
     m->n_keys++;
 }
 
-void forge_model_u32(forge_model *m, const char *name, uint32_t value)
+void forge_plain_u32(forge_plain *m, const char *name, uint32_t value)
 {
     key(m, name, U32);
     put_u32(&m->keys, value);
 }
 
-void forge_model_f32(forge_model *m, const char *name, float value)
+void forge_plain_f32(forge_plain *m, const char *name, float value)
 {
     key(m, name, F32);
     put(&m->keys, &value, sizeof value);
 }
 
-void forge_model_bool(forge_model *m, const char *name, bool value)
+void forge_plain_bool(forge_plain *m, const char *name, bool value)
 {
     uint8_t byte = value;
     key(m, name, BOOL);
     put(&m->keys, &byte, 1);
 }
 
-void forge_model_str(forge_model *m, const char *name, const char *value)
+void forge_plain_str(forge_plain *m, const char *name, const char *value)
 {
     key(m, name, STRING);
     put_str(&m->keys, value);
 }
 
-void forge_model_bools(forge_model *m, const char *name, const bool *values, int n)
+void forge_plain_bools(forge_plain *m, const char *name, const bool *values, int n)
 {
     key(m, name, ARRAY);
     put_u32(&m->keys, BOOL);
@@ -78,7 +78,7 @@ void forge_model_bools(forge_model *m, const char *name, const bool *values, int
     }
 }
 
-void forge_model_tensor(forge_model *m, const char *name, int n_dims, const int64_t *dims,
+void forge_plain_tensor(forge_plain *m, const char *name, int n_dims, const int64_t *dims,
                         const float *values)
 {
     static const uint8_t zeros[ALIGNMENT];
@@ -98,7 +98,7 @@ void forge_model_tensor(forge_model *m, const char *name, int n_dims, const int6
     m->n_tensors++;
 }
 
-void forge_model_pattern(forge_model *m, const char *name, int n_dims, const int64_t *dims,
+void forge_plain_pattern(forge_plain *m, const char *name, int n_dims, const int64_t *dims,
                          int seed, float divisor)
 {
     int64_t cols = dims[n_dims - 1], rows = 1;
@@ -110,19 +110,19 @@ void forge_model_pattern(forge_model *m, const char *name, int n_dims, const int
     for (int64_t r = 0; r < rows; r++)
         for (int64_t c = 0; c < cols; c++)
             values[r * cols + c] = (float)((7 * r + 13 * c + 5 * seed) % 23 - 11) / divisor;
-    forge_model_tensor(m, name, n_dims, dims, values);
+    forge_plain_tensor(m, name, n_dims, dims, values);
     free(values);
 }
 
-void forge_model_clear(forge_model *m)
+void forge_plain_clear(forge_plain *m)
 {
     free(m->keys.at);
     free(m->infos.at);
     free(m->data.at);
-    *m = (forge_model){0};
+    *m = (forge_plain){0};
 }
 
-void forge_model_write(forge_model *m, const char *path)
+void forge_plain_write(forge_plain *m, const char *path)
 {
     static const uint8_t zeros[ALIGNMENT];
     forge_bytes head = {0};
@@ -138,5 +138,5 @@ void forge_model_write(forge_model *m, const char *path)
         fwrite(m->data.at, 1, m->data.n, file) != m->data.n || fclose(file))
         abort();
     free(head.at);
-    forge_model_clear(m);
+    forge_plain_clear(m);
 }
