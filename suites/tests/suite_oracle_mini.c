@@ -31,7 +31,7 @@ static mini mini_open(bool old_form, bool latent, const assay_knobs *knobs, int 
     mini m;
     int step, n = 4 / n_steps;
     forge_mini(&forged, old_form ? MINI_DEEPSEEK2_OLD : MINI_GLM_DSA, 2);
-    forge_model_write(&forged, path);
+    forge_plain_write(&forged, path);
     EXPECT_OK(assay_gguf_open(&m.file, path));
     EXPECT_OK(assay_oracle_open(&m.oracle, m.file, 0));
     assay_pass_options options = {.latent = latent, .knobs = knobs};
