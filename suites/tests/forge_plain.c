@@ -135,7 +135,7 @@ void forge_plain_write(forge_plain *m, const char *path)
     put(&head, zeros, (ALIGNMENT - head.n % ALIGNMENT) % ALIGNMENT);
     FILE *file = fopen(path, "wb");
     if (!file || fwrite(head.at, 1, head.n, file) != head.n ||
-        fwrite(m->data.at, 1, m->data.n, file) != m->data.n || fclose(file))
+        (m->data.n && fwrite(m->data.at, 1, m->data.n, file) != m->data.n) || fclose(file))
         abort();
     free(head.at);
     forge_plain_clear(m);

@@ -27,7 +27,7 @@ static mini mini_open(bool old_form, bool latent, const assay_knobs *knobs, int 
 {
     static const int32_t tokens[4] = {0, 1, 2, 3};
     const char *path = data_scratch(old_form ? "old.gguf" : "new.gguf");
-    forge_model forged = {0};
+    forge_plain forged = {0};
     mini m;
     int step, n = 4 / n_steps;
     forge_mini(&forged, old_form ? MINI_DEEPSEEK2_OLD : MINI_GLM_DSA, 2);
