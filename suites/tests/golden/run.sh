@@ -10,6 +10,12 @@ scratch=$(mktemp -d)
 export scratch
 trap 'rm -rf "$scratch"' EXIT
 
+# Times, scratch names and line breaks that depend on them.
+norm() {
+    sed -E "s|$scratch/?||g; s|/[^ ]*/assay-check-[A-Za-z0-9]+/|SCRATCH/|g; s/[0-9]+\.[0-9] s\b/T s/g; s/  [0-9]+\.[0-9]  /  T.T  /"
+}
+export -f norm
+
 bash "$name.sh" >"$scratch/stdout" 2>"$scratch/stderr"
 status=$?
 [ $status != 125 ] || ! grep -q '^skip:' "$scratch/stderr" || exit 125

@@ -1,0 +1,1 @@
+assay explain FUSED-ORDER

@@ -1,0 +1,31 @@
+# Wrong command lines: status 129, and a line that says what is wrong.
+try() {
+    assay "$@" >"$scratch/o" 2>"$scratch/e" </dev/null
+    echo "assay $*: $?: $(grep -v '^Try' "$scratch/e" | head -2 | cut -c1-130 | tr '\n' ' ')"
+    [ ! -s "$scratch/o" ] || echo "standard output is not empty"
+}
+model=suites/data/glm5-tiny-Q4_K_M.gguf
+try
+try chek
+try check
+try check a b
+try check $model --twin b
+try check $model --dtype f16
+try check $model --path both
+try check $model --threads 0
+try check $model --plant
+try check $model --plant no-such-fault
+try check $model --plant file-order:layre=1
+try check $model --profile no-such-engine
+try run $model -n -1 -p x
+try run $model
+try run $model -p x --tokens y
+try run $model -p x --points embed
+try run $model -p x --capture c.h5 --budget 5Q
+try compare a
+try diagnose a
+try explain
+try explain NO-SUCH-CLASS
+try list no-such-table
+try inspect
+try help no-such-command
