@@ -19,6 +19,8 @@ typedef struct assay_diagnose_options {
     const assay_gguf
         *file; /* the oracle's model, for its hash; NULL: "same model" stays unproven */
     assay_forced_options forced;
+    void (*on_judged)(void *user, const assay_judged *judged); /* NULL: none; sees every value */
+    void *on_judged_user;
 } assay_diagnose_options;
 
 /*

@@ -1,0 +1,165 @@
+/*
+ * Which plants go into which runs. The list is fixed: no randomness but fixed strides, so that a
+ * trial can be named and run again.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "suites/campaign_private.h"
+
+static assay_status add(assay_campaign *c, const assay_trial *trial)
+{
+    if (c->n == c->room) {
+        int room = c->room ? 2 * c->room : 256;
+        assay_trial *list = realloc(c->trials, (size_t)room * sizeof *list);
+        if (!list)
+            return assay_fail(ASSAY_NO_MEMORY, "out of memory for %d trials", room);
+        c->trials = list;
+        c->room = room;
+    }
+    c->trials[c->n++] = *trial;
+    return ASSAY_OK;
+}
+
+/* Layers in which the model has one of the kind's homes; -1 alone for global points. */
+static int layers_of(int out[], int max, const assay_campaign_model *m,
+                     const assay_fault_kind *kind, bool latent)
+{
+    const assay_hparams *hp = assay_model_hparams(m->model);
+    int n = 0;
+    for (int layer = 0; layer < hp->n_layer && n < max; layer++) {
+        bool here = false;
+        for (int p = 0; p < ASSAY_POINT_COUNT && !here; p++)
+            here = assay_point_at((assay_point)p)->per_layer &&
+                   assay_campaign_is_home(kind->home, (assay_point)p) &&
+                   assay_oracle_has_point(m->oracle, (assay_point)p, layer, latent);
+        /* these take something of layer 0: there it is the right one */
+        bool from_zero =
+            kind->seam == ASSAY_SEAM_WEIGHT_LAYER || kind->seam == ASSAY_SEAM_KV_READ_LAYER;
+        if (here && !(from_zero && layer == 0))
+            out[n++] = layer;
+    }
+    for (int p = 0; p < ASSAY_POINT_COUNT && n == 0; p++)
+        if (!assay_point_at((assay_point)p)->per_layer &&
+            assay_campaign_is_home(kind->home, (assay_point)p))
+            out[n++] = -1;
+    return n;
+}
+
+static double strength(const assay_fault_kind *kind, int step)
+{
+    if (isnan(kind->weakest) || step % 3 == 0)
+        return NAN;
+    return step % 3 == 1 ? kind->weakest : kind->strongest;
+}
+
+static assay_plant plant_of(const assay_fault_kind *kind, int layer, double value)
+{
+    assay_plant p = {
+        .layer = layer, .head = -1, .rank = -1, .step = -1, .sequence = -1, .value = value};
+    snprintf(p.kind, sizeof p.kind, "%s", kind->name);
+    if (kind->seam == ASSAY_SEAM_HEAD_GAIN)
+        p.head = 1;
+    return p;
+}
+
+static void vary(assay_trial *t, const assay_campaign_model *m, int step)
+{
+    t->path =
+        assay_model_hparams(m->model)->is_mla && step % 2 ? ASSAY_PATH_LATENT : ASSAY_PATH_EXPANDED;
+    t->dtype = step / 2 % 2 ? ASSAY_DTYPE_BF16 : ASSAY_DTYPE_F32;
+    t->prompt = step % 3 == 2;
+    t->chunk = 0;
+    t->n_new = 2;
+}
+
+static assay_status plan_singles(assay_campaign *c, int model)
+{
+    assay_campaign_model *m = &c->models[model];
+    const assay_hparams *hp = assay_model_hparams(m->model);
+    int step = model;
+    for (int f = 0; f < assay_fault_count(); f++)
+        for (const assay_fault_kind *k = assay_fault_at(f)->kinds; k->name; k++) {
+            int layers[ASSAY_MAX_LAYERS];
+            if (!assay_fault_kind_fits(k, hp))
+                continue;
+            int per_layer = c->options.quick ? 1 : 3;
+            for (int i = 0; i < per_layer; i++) {
+                assay_trial t = {.model = model, .n_plants = 1};
+                vary(&t, m, step++);
+                int n = layers_of(layers, ASSAY_MAX_LAYERS, m, k, t.path == ASSAY_PATH_LATENT);
+                if (n == 0)
+                    continue;
+                int layer = layers[per_layer == 1 ? step % n : i * (n - 1) / 2];
+                t.plants[0] = plant_of(k, layer, strength(k, c->options.quick ? 0 : step));
+                ASSAY_TRY(add(c, &t));
+            }
+        }
+    return ASSAY_OK;
+}
+
+/* Two plants of different classes in different layers. */
+static assay_status plan_pairs(assay_campaign *c, int model, int wanted)
+{
+    static const char *const kinds[] = {"phantom-output", "file-order",     "softmax-scale",
+                                        "rope-base",      "shared-lost",    "routed-scale",
+                                        "norm-eps",       "head-slices",    "kv-b-halves",
+                                        "mask-shift",     "residual-twice", "rope-pairing"};
+    enum { N = sizeof kinds / sizeof *kinds };
+    assay_campaign_model *m = &c->models[model];
+    const assay_hparams *hp = assay_model_hparams(m->model);
+    for (int step = 0, made = 0; step < N * N && made < wanted; step++) {
+        const assay_fault_kind *a = assay_fault_kind_find(kinds[step % N], NULL);
+        const assay_fault_kind *b =
+            assay_fault_kind_find(kinds[(step * 5 + step / N + 1) % N], NULL);
+        int la[ASSAY_MAX_LAYERS], lb[ASSAY_MAX_LAYERS];
+        assay_trial t = {.model = model, .n_plants = 2};
+        vary(&t, m, step);
+        if (a == b || !assay_fault_kind_fits(a, hp) || !assay_fault_kind_fits(b, hp))
+            continue;
+        int na = layers_of(la, ASSAY_MAX_LAYERS, m, a, t.path == ASSAY_PATH_LATENT);
+        int nb = layers_of(lb, ASSAY_MAX_LAYERS, m, b, t.path == ASSAY_PATH_LATENT);
+        if (na < 1 || nb < 1 || la[0] == lb[nb - 1])
+            continue;
+        t.plants[0] = plant_of(a, la[0], NAN);
+        t.plants[1] = plant_of(b, lb[nb - 1], NAN);
+        ASSAY_TRY(add(c, &t));
+        made++;
+    }
+    return ASSAY_OK;
+}
+
+static assay_status plan_clean(assay_campaign *c, int model)
+{
+    static const int chunks[] = {0, 1, 3, 7};
+    const assay_hparams *hp = assay_model_hparams(c->models[model].model);
+    for (int path = 0; path < (hp->is_mla ? 2 : 1); path++)
+        for (int dtype = 0; dtype < 2; dtype++)
+            for (int prompt = 0; prompt < (c->options.quick ? 1 : 3); prompt++)
+                for (int chunk = 0; chunk < (c->options.quick ? 2 : 4); chunk++) {
+                    assay_trial t = {.model = model,
+                                     .path = path ? ASSAY_PATH_LATENT : ASSAY_PATH_EXPANDED,
+                                     .dtype = dtype ? ASSAY_DTYPE_BF16 : ASSAY_DTYPE_F32,
+                                     .prompt = prompt,
+                                     .chunk = chunks[chunk * (c->options.quick ? 2 : 1)],
+                                     .n_new = 2};
+                    ASSAY_TRY(add(c, &t));
+                    if (!c->options.quick && chunk == 0) { /* more decode steps */
+                        t.n_new = 5;
+                        ASSAY_TRY(add(c, &t));
+                    }
+                }
+    return ASSAY_OK;
+}
+
+assay_status assay_campaign_plan(assay_campaign *campaign)
+{
+    for (int model = 0; model < campaign->options.n_models; model++) {
+        ASSAY_TRY(plan_singles(campaign, model));
+        ASSAY_TRY(plan_pairs(campaign, model, campaign->options.quick ? 6 : 24));
+        ASSAY_TRY(plan_clean(campaign, model));
+    }
+    return ASSAY_OK;
+}

@@ -1,0 +1,103 @@
+/*
+ * assay faults: the campaign. Plants every fault that the engine can have, diagnoses each run, and
+ * says how often the cause was named. Exit 0 when the rates hold, 1 when they do not.
+ */
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "suites/campaign.h"
+#include "tools/options.h"
+#include "tools/progress.h"
+
+static const struct argp_option options[] = {
+    {"quick", 'Q', NULL, 0, "One place for each kind, few pairs and clean runs", 0}, {0}};
+
+typedef struct own {
+    bool quick;
+} own;
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    own *o = state->input;
+    (void)arg;
+    if (key != 'Q')
+        return ARGP_ERR_UNKNOWN;
+    o->quick = true;
+    return 0;
+}
+
+static void show(void *user, int done, int total)
+{
+    (void)user;
+    assay_progress_step("runs", done, total);
+}
+
+static int print_misses(const assay_result *result, bool verbose)
+{
+    size_t i;
+    json_t *row, *misses = json_object_get(result->extra, "misses");
+    if (!verbose && json_array_size(misses) > 0)
+        printf("%zu misses; --verbose lists them\n", json_array_size(misses));
+    json_array_foreach(misses, i, row)
+    {
+        if (!verbose)
+            break;
+        char *text = json_dumps(row, JSON_COMPACT);
+        printf("miss: %s\n", text ? text : "");
+        free(text);
+    }
+    return 0;
+}
+
+/* The design's floor for a table that may be shipped. */
+static bool rates_hold(const assay_result *result)
+{
+    const json_t *rates = json_object_get(result->extra, "rates");
+    return json_real_value(json_object_get(rates, "detection")) >= 0.99 &&
+           json_real_value(json_object_get(rates, "class")) >= 0.95 &&
+           json_real_value(json_object_get(rates, "home")) >= 0.98 &&
+           json_integer_value(json_object_get(rates, "false_alarms")) == 0;
+}
+
+int assay_cmd_faults(int argc, char **argv)
+{
+    own o = {0};
+    assay_options common;
+    assay_cli cli = {.groups = ASSAY_OPTIONS_REPORT,
+                     .options = options,
+                     .option = parse,
+                     .user = &o,
+                     .min_args = 1,
+                     .max_args = ASSAY_MAX_ARGS,
+                     .about = "Several models may be given. Each trial is an engine run with one "
+                              "or two plants (or none), captured and diagnosed."};
+    int status;
+    if (!assay_options_parse(&common, &status, &cli, argc, argv))
+        return status;
+    assay_result result = {0};
+    assay_campaign *campaign = NULL;
+    assay_status s;
+    assay_campaign_options how = {.models = common.args,
+                                  .n_models = common.n_args,
+                                  .quick = o.quick,
+                                  .n_workers = common.n_threads,
+                                  .progress = show};
+    ASSAY_GO(assay_options_result(&result, &common));
+    ASSAY_GO(assay_campaign_new(&campaign, &how));
+    ASSAY_GO(assay_campaign_run(campaign));
+    assay_progress_begin("faults");
+    ASSAY_GO(assay_campaign_report(&result, campaign));
+out:
+    assay_campaign_free(campaign);
+    if (s != ASSAY_OK) {
+        assay_result_clear(&result);
+        return assay_end_failed(&common, s);
+    }
+    bool hold = rates_hold(&result);
+    if (!common.json)
+        print_misses(&result, common.verbose);
+    assay_end(&common, &result);
+    return hold ? 0 : 1;
+}
