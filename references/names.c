@@ -5,9 +5,16 @@
 
 static const assay_name_row table[] = {
 #define N(family, name, point, axes, take, order, hand_over, when)                                 \
-    {ASSAY_FAMILY_##family, name, ASSAY_POINT_##point, {axes, take, order}, hand_over, when, NULL},
+    {ASSAY_FAMILY_##family,                                                                        \
+     name,                                                                                         \
+     ASSAY_POINT_##point,                                                                          \
+     {axes, take, order},                                                                          \
+     hand_over,                                                                                    \
+     when,                                                                                         \
+     NULL,                                                                                         \
+     0},
 #define S(family, name, reason)                                                                    \
-    {ASSAY_FAMILY_##family, name, ASSAY_POINT_COUNT, {"", "", ""}, 0, NULL, reason},
+    {ASSAY_FAMILY_##family, name, ASSAY_POINT_COUNT, {"", "", ""}, 0, NULL, reason, 0},
 #include "references/names.def"
 #undef N
 #undef S

@@ -24,6 +24,7 @@ typedef struct assay_name_row {
     int hand_over;
     const char *when;   /* NULL for left out */
     const char *reason; /* of leaving out; NULL else */
+    char shard;         /* axis that ranks share out; '-': none; 0: not known */
 } assay_name_row;
 
 int assay_name_count(void);

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "references/name_map.h"
 #include "references/run_private.h"
 
 #define MAX_STEPS 100000
@@ -26,6 +27,7 @@ typedef struct step_names {
 typedef struct dump {
     assay_run *run;
     const assay_run_options *options;
+    const assay_name_map *map; /* a user's; NULL: none */
     hid_t file;
     int index; /* of the file */
     assay_family family;
@@ -373,6 +375,17 @@ static assay_status each_row(bool *known, dump *d, int step, const char *name,
                              const assay_h5_info *info, use_row *use)
 {
     *known = false;
+    for (int i = 0; i < assay_name_map_count(d->map); i++) {
+        int layer;
+        const assay_name_row *row = assay_name_map_match(d->map, i, name, &layer);
+        if (!row)
+            continue;
+        *known = true;
+        if (!row->reason && use)
+            ASSAY_TRY(use(d, step, name, row, layer, info));
+    }
+    if (*known)
+        return ASSAY_OK;
     for (int i = 0; i < assay_name_count(); i++) {
         const assay_name_row *row = assay_name_at(i);
         int layer;
@@ -437,10 +450,20 @@ static assay_status learn_sizes(dump *d)
             ASSAY_TRY(each_row(&known, d, s, name, &info, learn));
         }
     }
+    d->is_mla = d->is_mla || d->sizes.of['L'] || d->sizes.of['C'];
     assay_sizes_close(&d->sizes, d->is_mla);
     take_hints(d);
     assay_sizes_close(&d->sizes, d->is_mla);
     return ASSAY_OK;
+}
+
+static int shard_axis(const assay_name_row *row)
+{
+    const char *axes = assay_point_at(row->point)->axes;
+    const char *where = row->shard ? strchr(axes, row->shard) : NULL;
+    if (row->shard == '-')
+        return -1;
+    return where ? (int)(where - axes) : ASSAY_SHARD_UNKNOWN;
 }
 
 static assay_status fill_entry(dump *d, int step, const char *path, const assay_name_row *row,
@@ -453,7 +476,7 @@ static assay_status fill_entry(dump *d, int step, const char *path, const assay_
     e->seen.point = row->point;
     e->seen.layer = layer;
     e->seen.rank = d->run->info.n_ranks > 1 ? d->run->files[d->index].rank : -1;
-    e->shard_axis = ASSAY_SHARD_UNKNOWN;
+    e->shard_axis = shard_axis(row);
     e->source.file = d->index;
     e->seen.hand_over = row->hand_over;
     e->seen.n_dims = plan->n_out;
@@ -477,7 +500,11 @@ static assay_status map_row(dump *d, int step, const char *name, const assay_nam
     ASSAY_TRY(dataset_path(path, d, step, name));
     const assay_point_info *point = assay_point_at(row->point);
     bool is_ids = info->dtype >= ASSAY_DTYPE_I8 && info->dtype < ASSAY_DTYPE_COUNT;
-    if (!info->is_number || (point->is_ids && !is_ids) || (point->per_layer != (layer >= 0)))
+    if (point->per_layer != (layer >= 0))
+        return assay_run_add_unmapped(d->run, "%s: %s", path,
+                                      layer < 0 ? "the name does not say the layer"
+                                                : "the name says a layer, the point has none");
+    if (!info->is_number || (point->is_ids && !is_ids))
         return assay_run_add_unmapped(d->run, "%s: not %s", path,
                                       point->is_ids ? "whole numbers" : "real numbers");
     assay_plan plan;
@@ -648,6 +675,10 @@ assay_status assay_run_open_foreign(assay_run *run, int file, const assay_run_op
 {
     dump d = {.run = run, .options = options, .file = run->files[file].id, .index = file};
     assay_status s;
+    assay_name_map *map = NULL;
+    if (options->names)
+        ASSAY_TRY(assay_name_map_open(&map, options->names));
+    d.map = map;
     if (file == 0)
         ASSAY_GO(read_about(&d));
     ASSAY_GO(list_prompts(&d));
@@ -663,5 +694,6 @@ assay_status assay_run_open_foreign(assay_run *run, int file, const assay_run_op
     ASSAY_GO(map_prompts(&d));
 out:
     clear(&d);
+    assay_name_map_close(map);
     return s;
 }
