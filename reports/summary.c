@@ -74,7 +74,7 @@ char *assay_summary_counts(char *out, size_t room, const assay_result *result)
     else
         append(out, room, "%s",
                assay_result_verdict(result) == ASSAY_VERDICT_INCONCLUSIVE ? "cannot judge"
-               : assay_result_verdict(result) == ASSAY_VERDICT_FAIL       ? "failed"
+               : assay_result_verdict(result) == ASSAY_VERDICT_FAIL       ? "no finding"
                                                                           : "nothing found");
     if (result->n_checks)
         append_checks(out, room, result);
