@@ -7,11 +7,8 @@
 #ifndef ASSAY_ENGINE_QUANT_IQ_H
 #define ASSAY_ENGINE_QUANT_IQ_H
 
+#include "engine/base/iq_grids.h"
 #include "engine/quant/block.h"
-
-extern const uint16_t iq1_grid[2048];
-extern const uint16_t iq2_xxs_grid[256], iq2_xs_grid[512], iq2_s_grid[1024];
-extern const uint16_t iq3_xxs_grid[256], iq3_s_grid[512];
 
 /* Bit k set: element k of the run is negative. Seven given bits, the eighth makes their number
  * even. */

@@ -25,7 +25,7 @@ void assay_dequant_iq1_m(float *out, const void *blocks, int64_t n)
             for (int l = 0; l < 4; l++) {
                 float step = d * (float)(2 * (scales >> 3 * (l / 2) & 7) + 1);
                 int h = p[32 + 2 * g + l / 2] >> 4 * (l % 2);
-                iq1_run(out + i + 32 * g + 8 * l, iq1_grid[p[4 * g + l] | (h & 7) << 8], step,
+                iq1_run(out + i + 32 * g + 8 * l, assay_grid_iq1[p[4 * g + l] | (h & 7) << 8], step,
                         h & 8 ? -0.125f : 0.125f);
             }
         }

@@ -16,7 +16,7 @@ void assay_dequant_iq1_s(float *out, const void *blocks, int64_t n)
             float delta = h & 0x8000 ? -0.125f : 0.125f;
             for (int l = 0; l < 4; l++)
                 iq1_run(out + i + 32 * g + 8 * l,
-                        iq1_grid[p[2 + 4 * g + l] | (h >> 3 * l & 7) << 8], step, delta);
+                        assay_grid_iq1[p[2 + 4 * g + l] | (h >> 3 * l & 7) << 8], step, delta);
         }
     }
 }

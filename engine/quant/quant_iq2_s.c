@@ -16,7 +16,7 @@ void assay_dequant_iq2_s(float *out, const void *blocks, int64_t n)
                 int entry = p[2 + 4 * g + l] | (p[66 + g] >> 2 * l & 3) << 8;
                 int scale = l < 2 ? block_lo(p[74 + g]) : block_hi(p[74 + g]);
                 float step = d * (0.5f + (float)scale) * 0.25f;
-                iq2_run(out + i + 32 * g + 8 * l, iq2_s_grid[entry], step, p[34 + 4 * g + l]);
+                iq2_run(out + i + 32 * g + 8 * l, assay_grid_iq2_s[entry], step, p[34 + 4 * g + l]);
             }
     }
 }

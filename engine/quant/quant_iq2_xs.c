@@ -15,7 +15,7 @@ void assay_dequant_iq2_xs(float *out, const void *blocks, int64_t n)
                 uint32_t q = block_u16(p + 2 + 2 * (4 * g + l));
                 int scale = l < 2 ? block_lo(p[66 + g]) : block_hi(p[66 + g]);
                 float step = d * (0.5f + (float)scale) * 0.25f;
-                iq2_run(out + i + 32 * g + 8 * l, iq2_xs_grid[q & 511], step,
+                iq2_run(out + i + 32 * g + 8 * l, assay_grid_iq2_xs[q & 511], step,
                         iq_signs_of_7(q >> 9));
             }
     }

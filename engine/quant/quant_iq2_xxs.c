@@ -14,7 +14,7 @@ void assay_dequant_iq2_xxs(float *out, const void *blocks, int64_t n)
             uint32_t b = block_u32(a + 4);
             float step = d * (0.5f + (float)(b >> 28)) * 0.25f;
             for (int l = 0; l < 4; l++)
-                iq2_run(out + i + 32 * g + 8 * l, iq2_xxs_grid[a[l]], step,
+                iq2_run(out + i + 32 * g + 8 * l, assay_grid_iq2_xxs[a[l]], step,
                         iq_signs_of_7(b >> 7 * l));
         }
     }

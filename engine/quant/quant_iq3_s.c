@@ -18,8 +18,8 @@ void assay_dequant_iq3_s(float *out, const void *blocks, int64_t n)
             for (int l = 0; l < 4; l++) {
                 const uint8_t *q = p + 2 + 8 * g + 2 * l;
                 int high = p[66 + g] >> 2 * l;
-                iq3_run(out + i + 32 * g + 8 * l, values, iq3_s_grid[q[0] | (high & 1) << 8],
-                        iq3_s_grid[q[1] | (high & 2) << 7], step, p[74 + 4 * g + l]);
+                iq3_run(out + i + 32 * g + 8 * l, values, assay_grid_iq3_s[q[0] | (high & 1) << 8],
+                        assay_grid_iq3_s[q[1] | (high & 2) << 7], step, p[74 + 4 * g + l]);
             }
         }
     }

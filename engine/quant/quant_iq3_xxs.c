@@ -16,8 +16,8 @@ void assay_dequant_iq3_xxs(float *out, const void *blocks, int64_t n)
             float step = d * (0.5f + (float)(a >> 28)) * 0.5f;
             for (int l = 0; l < 4; l++) {
                 const uint8_t *q = p + 2 + 8 * g + 2 * l;
-                iq3_run(out + i + 32 * g + 8 * l, values, iq3_xxs_grid[q[0]], iq3_xxs_grid[q[1]],
-                        step, iq_signs_of_7(a >> 7 * l));
+                iq3_run(out + i + 32 * g + 8 * l, values, assay_grid_iq3_xxs[q[0]],
+                        assay_grid_iq3_xxs[q[1]], step, iq_signs_of_7(a >> 7 * l));
             }
         }
     }

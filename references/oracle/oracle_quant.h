@@ -62,11 +62,6 @@ uint16_t assay_oracle_u16_at(const uint8_t *bytes);
 uint32_t assay_oracle_u32_at(const uint8_t *bytes);
 extern const int8_t assay_oracle_nl[16]; /* values of the IQ4 codes */
 
-/* Grids of the IQ types, packed (oracle_grids.c). */
-extern const uint16_t assay_oracle_grid_iq1[2048], assay_oracle_grid_iq2_xxs[256],
-    assay_oracle_grid_iq2_xs[512], assay_oracle_grid_iq2_s[1024], assay_oracle_grid_iq3_xxs[256],
-    assay_oracle_grid_iq3_s[512];
-
 /* Decoders of other files. */
 oracle_decode_fn assay_oracle_decode_q2_k, assay_oracle_decode_q3_k, assay_oracle_decode_q4_k,
     assay_oracle_decode_q5_k, assay_oracle_decode_q6_k, assay_oracle_decode_q8_k,

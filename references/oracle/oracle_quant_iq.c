@@ -5,6 +5,8 @@
  */
 #include "references/oracle/oracle_quant.h"
 
+#include "engine/base/iq_grids.h"
+
 static unsigned even_signs(unsigned seven)
 {
     unsigned p = seven;
@@ -29,7 +31,7 @@ void assay_oracle_decode_iq2_xxs(float *out, const uint8_t *b)
                  rest = assay_oracle_u32_at(b + 6 + 8 * g);
         float scale = d * (0.5f + (float)(rest >> 28)) * 0.25f;
         for (int l = 0; l < 4; l++)
-            run_iq2(out + 32 * g + 8 * l, assay_oracle_grid_iq2_xxs[ids >> 8 * l & 255],
+            run_iq2(out + 32 * g + 8 * l, assay_grid_iq2_xxs[ids >> 8 * l & 255],
                     even_signs(rest >> 7 * l & 127), scale);
     }
 }
@@ -46,7 +48,7 @@ void assay_oracle_decode_iq2_xs(float *out, const uint8_t *b)
     for (int g = 0; g < 8; g++)
         for (int l = 0; l < 4; l++) {
             unsigned q = assay_oracle_u16_at(b + 2 + 2 * (4 * g + l));
-            run_iq2(out + 32 * g + 8 * l, assay_oracle_grid_iq2_xs[q & 511], even_signs(q >> 9),
+            run_iq2(out + 32 * g + 8 * l, assay_grid_iq2_xs[q & 511], even_signs(q >> 9),
                     scale_iq2(d, b[66 + g], l));
         }
 }
@@ -58,7 +60,7 @@ void assay_oracle_decode_iq2_s(float *out, const uint8_t *b)
     for (int g = 0; g < 8; g++)
         for (int l = 0; l < 4; l++) {
             unsigned id = qs[4 * g + l] | ((unsigned)qh[g] << (8 - 2 * l) & 0x300u);
-            run_iq2(out + 32 * g + 8 * l, assay_oracle_grid_iq2_s[id], signs[4 * g + l],
+            run_iq2(out + 32 * g + 8 * l, assay_grid_iq2_s[id], signs[4 * g + l],
                     scale_iq2(d, scales[g], l));
         }
 }
@@ -81,8 +83,8 @@ void assay_oracle_decode_iq3_xxs(float *out, const uint8_t *b)
         for (int l = 0; l < 4; l++) {
             unsigned signs = even_signs(rest >> 7 * l & 127);
             float *y = out + 32 * g + 8 * l;
-            half_iq3(y, assay_oracle_grid_iq3_xxs[qs[8 * g + 2 * l]], magnitude, signs, scale);
-            half_iq3(y + 4, assay_oracle_grid_iq3_xxs[qs[8 * g + 2 * l + 1]], magnitude, signs >> 4,
+            half_iq3(y, assay_grid_iq3_xxs[qs[8 * g + 2 * l]], magnitude, signs, scale);
+            half_iq3(y + 4, assay_grid_iq3_xxs[qs[8 * g + 2 * l + 1]], magnitude, signs >> 4,
                      scale);
         }
     }
@@ -101,9 +103,8 @@ void assay_oracle_decode_iq3_s(float *out, const uint8_t *b)
             unsigned first = qs[8 * g + 2 * l] | (high << (8 - 2 * l) & 256u);
             unsigned second = qs[8 * g + 2 * l + 1] | (high << (7 - 2 * l) & 256u);
             float *y = out + 32 * g + 8 * l;
-            half_iq3(y, assay_oracle_grid_iq3_s[first], magnitude, signs[4 * g + l], scale);
-            half_iq3(y + 4, assay_oracle_grid_iq3_s[second], magnitude, signs[4 * g + l] >> 4u,
-                     scale);
+            half_iq3(y, assay_grid_iq3_s[first], magnitude, signs[4 * g + l], scale);
+            half_iq3(y + 4, assay_grid_iq3_s[second], magnitude, signs[4 * g + l] >> 4u, scale);
         }
     }
 }
@@ -122,7 +123,7 @@ void assay_oracle_decode_iq1_s(float *out, const uint8_t *b)
         float scale = d * (float)(2 * (h >> 12 & 7) + 1), delta = h & 0x8000u ? -0.125f : 0.125f;
         for (int l = 0; l < 4; l++) {
             unsigned id = b[2 + 4 * g + l] | (h >> 3 * l & 7) << 8;
-            run_iq1(out + 32 * g + 8 * l, assay_oracle_grid_iq1[id], scale, delta);
+            run_iq1(out + 32 * g + 8 * l, assay_grid_iq1[id], scale, delta);
         }
     }
 }
@@ -142,7 +143,6 @@ void assay_oracle_decode_iq1_m(float *out, const uint8_t *b)
             float scale = d * (float)(2 * ((l < 2 ? s : s >> 3) & 7) + 1);
             unsigned h = (unsigned)qh[2 * g + l / 2] >> 4 * (l % 2);
             unsigned id = qs[4 * g + l] | (h & 7) << 8;
-            run_iq1(out + 32 * g + 8 * l, assay_oracle_grid_iq1[id], scale,
-                    h & 8 ? -0.125f : 0.125f);
+            run_iq1(out + 32 * g + 8 * l, assay_grid_iq1[id], scale, h & 8 ? -0.125f : 0.125f);
         }
 }
