@@ -61,27 +61,74 @@ static assay_status copy(char **out, const char *text)
     return text && !*out ? assay_fail(ASSAY_NO_MEMORY, "no memory for a finding") : ASSAY_OK;
 }
 
-static assay_status fill(assay_finding *out, const assay_audit_finding *f, const char *reproduce)
+/* "blk.3.attn_q_a.weight" and "blk.5.attn_q_a.weight" are namesakes: one cause, one finding. */
+static const char *namesake(const char *tensor)
+{
+    int layer, n = 0;
+    return sscanf(tensor, "blk.%d.%n", &layer, &n) == 1 && n > 0 ? tensor + n : tensor;
+}
+
+static bool belong_together(const assay_audit_finding *a, const assay_audit_finding *b)
+{
+    return a->kind == b->kind && strcmp(namesake(a->tensor), namesake(b->tensor)) == 0;
+}
+
+/* The first of a group as it is; the others add their place and count. */
+static assay_status start(assay_finding *out, const assay_audit_finding *f, const char *reproduce)
 {
     ASSAY_TRY(copy(&out->fault_class, kinds[f->kind].fault_class));
     ASSAY_TRY(copy(&out->kind, kinds[f->kind].kind));
     ASSAY_TRY(copy(&out->point, f->tensor));
-    ASSAY_TRY(copy(&out->sentence, f->text));
     ASSAY_TRY(copy(&out->advice, kinds[f->kind].advice));
     ASSAY_TRY(copy(&out->reproduce, reproduce));
-    ASSAY_TRY(assay_strings_add(&out->points, "%s", f->tensor));
-    if (f->layer >= 0)
-        ASSAY_TRY(assay_numbers_add(&out->layers, f->layer));
     if (f->row >= 0) {
         out->has_first_bad = true;
         out->first_bad[0] = f->row;
         out->n_first_bad = 1;
         json_object_set_new(out->fitted, "first_row", json_integer(f->row));
     }
-    json_object_set_new(out->fitted, "count", json_integer(f->n));
     out->confidence = f->confidence;
     out->explained = 1;
     return ASSAY_OK;
+}
+
+static assay_status finish(assay_finding *out, const assay_audit_finding *f, int n_more,
+                           int64_t count)
+{
+    char text[512];
+    snprintf(text, sizeof text, "%s", f->text);
+    if (n_more > 0)
+        snprintf(text, sizeof text, "%s; the same in %d more layer%s", f->text, n_more,
+                 n_more == 1 ? "" : "s");
+    json_object_set_new(out->fitted, "count", json_integer(count));
+    return copy(&out->sentence, text);
+}
+
+/* Finding i and all later ones that belong to it; nothing where an earlier one has it. */
+static assay_status gather(assay_finding *out, bool *is_first, const assay_audit *audit, int i,
+                           const char *reproduce)
+{
+    const assay_audit_finding *f = &audit->findings[i];
+    int64_t count = 0;
+    int n = 0;
+    *is_first = true;
+    for (int k = 0; k < i && *is_first; k++)
+        *is_first = !belong_together(&audit->findings[k], f);
+    if (!*is_first)
+        return ASSAY_OK;
+    ASSAY_TRY(start(out, f, reproduce));
+    for (int k = i; k < audit->n_findings; k++) {
+        const assay_audit_finding *other = &audit->findings[k];
+        if (!belong_together(other, f))
+            continue;
+        ASSAY_TRY(assay_strings_add(&out->points, "%s", other->tensor));
+        if (other->layer >= 0)
+            ASSAY_TRY(assay_numbers_add(&out->layers, other->layer));
+        if (n++ > 0)
+            ASSAY_TRY(assay_strings_add(&out->evidence, "%s", other->text));
+        count += other->n;
+    }
+    return finish(out, f, n - 1, count);
 }
 
 assay_status assay_audit_report(assay_result *result, const assay_audit *audit,
@@ -89,9 +136,10 @@ assay_status assay_audit_report(assay_result *result, const assay_audit *audit,
 {
     for (int i = 0; i < audit->n_findings; i++) {
         assay_finding finding;
+        bool is_first;
         assay_finding_init(&finding);
-        assay_status s = fill(&finding, &audit->findings[i], reproduce);
-        if (s == ASSAY_OK)
+        assay_status s = gather(&finding, &is_first, audit, i, reproduce);
+        if (s == ASSAY_OK && is_first)
             s = assay_result_add_finding(result, &finding);
         assay_finding_clear(&finding);
         ASSAY_TRY(s);

@@ -60,7 +60,10 @@ typedef void assay_audit_progress_fn(void *user, const char *tensor, uint64_t do
 assay_status assay_audit_contents(assay_audit *audit, const assay_gguf *file, int n_threads,
                                   assay_audit_progress_fn *progress, void *user);
 
-/* Adds the findings to a result, each with its class, advice and `reproduce` (may be NULL). */
+/*
+ * Adds the findings to a result with class, advice and `reproduce` (may be NULL); the same kind in
+ * the same tensor of several layers is one finding with all its places.
+ */
 assay_status assay_audit_report(assay_result *result, const assay_audit *audit,
                                 const char *reproduce);
 

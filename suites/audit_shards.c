@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "engine/quant.h"
+#include "suites/audit_role.h"
 
 /* Column borders of all parts, sorted and each once; between two of them ownership is constant. */
 static int column_borders(int64_t *out, const assay_shard *shards, int n_shards, int64_t width)
@@ -129,30 +130,6 @@ assay_status assay_audit_ownership(int *least, int *most, int64_t *first_wrong_r
     return s;
 }
 
-/* The role of a tensor; false: none is called so. */
-static bool resolve(assay_role *role, const char *name)
-{
-    int n = 0, layer = -1;
-    const char *rest = sscanf(name, "blk.%d.%n", &layer, &n) == 1 && n > 0 ? name + n : name;
-    for (int r = 0; r < ASSAY_ROLE_COUNT; r++)
-        if (assay_role_at((assay_role)r)->per_layer == (rest != name) &&
-            strcmp(assay_role_at((assay_role)r)->name, rest) == 0) {
-            *role = (assay_role)r;
-            return true;
-        }
-    return false;
-}
-
-static bool fits(const assay_gguf_tensor_info *t, const assay_hparams *hp, assay_role role)
-{
-    int64_t dims[4];
-    int n = assay_role_dims(dims, hp, role);
-    for (int d = 0; d < 4; d++)
-        if (t->ne[d] != (d < n ? dims[n - 1 - d] : 1))
-            return false;
-    return true;
-}
-
 /* How many ranks should own an element: all of a copy, several of a key head that is shared. */
 static int expected_owners(const assay_hparams *hp, assay_role role, int n_ranks)
 {
@@ -211,8 +188,10 @@ static assay_status judge(assay_audit *audit, const assay_gguf_tensor_info *t,
                           const assay_hparams *hp, assay_shard *shards, int n_ranks)
 {
     assay_role role;
+    int layer;
     trial inside, dealt = {0};
-    if (!resolve(&role, t->name) || !fits(t, hp, role)) /* the structure part names these */
+    if (!audit_resolve(&role, &layer, t->name) ||
+        !audit_has_shape(t, hp, role)) /* the structure part names these */
         return ASSAY_OK;
     assay_shard_kind kind = assay_role_at(role)->kind;
     bool is_expert = kind == ASSAY_SHARD_EXPERT_COLUMN || kind == ASSAY_SHARD_EXPERT_ROW;

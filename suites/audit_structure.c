@@ -6,26 +6,7 @@
 
 #include "engine/arch.h"
 #include "suites/audit.h"
-
-/* Role and layer of a tensor's name; false: no role is called so. */
-static bool resolve(assay_role *role, int *layer, const char *name)
-{
-    int n = 0, number = -1;
-    char formatted[64];
-    const char *rest = name;
-    if (sscanf(name, "blk.%d.%n", &number, &n) == 1 && n > 0)
-        rest = name + n;
-    *layer = rest == name ? -1 : number;
-    for (int r = 0; r < ASSAY_ROLE_COUNT; r++) {
-        const assay_role_info *info = assay_role_at((assay_role)r);
-        if (info->per_layer != (*layer >= 0) || strcmp(info->name, rest) != 0)
-            continue;
-        *role = (assay_role)r;
-        /* "blk.03.x" is no way to write layer 3 */
-        return strcmp(assay_role_format(formatted, *role, *layer), name) == 0;
-    }
-    return false;
-}
+#include "suites/audit_role.h"
 
 static void shape_text(char out[96], const int64_t *dims, int n)
 {
@@ -36,19 +17,13 @@ static void shape_text(char out[96], const int64_t *dims, int n)
     snprintf(out + at, 96 - at, "]");
 }
 
-/* Row-major dims of the file against those of the role; missing outer ones count as 1. */
 static assay_status check_shape(assay_audit *audit, const assay_gguf_tensor_info *t,
                                 const assay_hparams *hp, assay_role role)
 {
     int64_t want[4], found[4];
     char want_text[96], found_text[96];
     int n = assay_role_dims(want, hp, role);
-    bool same = true;
-    for (int d = 0; d < 4; d++) {
-        int64_t expected = d < n ? want[n - 1 - d] : 1;
-        same = same && t->ne[d] == expected;
-    }
-    if (same)
+    if (audit_has_shape(t, hp, role))
         return ASSAY_OK;
     int n_found = t->n_dims > 0 ? t->n_dims : 1;
     for (int d = 0; d < n_found; d++)
@@ -65,7 +40,7 @@ static assay_status check_tensor(assay_audit *audit, const assay_gguf_tensor_inf
 {
     assay_role role;
     int layer;
-    if (!resolve(&role, &layer, t->name))
+    if (!audit_resolve(&role, &layer, t->name))
         return assay_audit_add(audit, ASSAY_AUDIT_UNKNOWN, t->name, -1, 1, 1,
                                "'%s' is a tensor that no architecture knows", t->name);
     if (layer >= hp->n_layer + hp->n_layer_nextn)
