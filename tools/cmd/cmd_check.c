@@ -36,10 +36,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case KEY_LIST:
         o->list = arg;
         return 0;
-    case ARGP_KEY_NO_ARGS:
-        if (!o->list)
-            argp_error(state, "check needs a MODEL (or a checklist that names some: --list FILE)");
-        return 0;
     case ARGP_KEY_END:
         if (o->twin && !o->reference)
             argp_error(state, "--twin needs --reference");
@@ -96,6 +92,10 @@ int assay_cmd_check(int argc, char **argv)
     int status;
     if (!assay_options_parse(&common, &status, &cli, argc, argv))
         return status;
+    if (!common.n_args && !o.list)
+        return assay_end_failed(
+            &common, assay_fail(ASSAY_USAGE, "a MODEL is missing, or a checklist that names some "
+                                             "(--list FILE)"));
     assay_result result;
     assay_status s = assay_options_result(&result, &common);
     if (s != ASSAY_OK)
