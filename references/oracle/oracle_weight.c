@@ -12,7 +12,7 @@
 
 #include "references/oracle/oracle_private.h"
 
-#define CHUNK_ELEMENTS ((int64_t)1 << 22)
+#define CHUNK_ELEMENTS ((int64_t)1 << 22) /* at most; less under a small budget */
 #define N_KEPT 4 /* most recently used chunks that are never dropped: an op may hold them */
 #define N_BUCKETS 1024
 
@@ -56,11 +56,15 @@ assay_status assay_oracle_matrix(oracle_matrix *out, const assay_oracle *oracle,
     return ASSAY_OK;
 }
 
-static int64_t rows_of_chunk(const oracle_matrix *w)
+/* At least eight chunks fit into the budget, and every chunk has a row. */
+static int64_t rows_of_chunk(const assay_oracle *o, const oracle_matrix *w)
 {
+    int64_t most = o->weight_bytes_max / (8 * (int64_t)sizeof(double));
+    if (most > CHUNK_ELEMENTS)
+        most = CHUNK_ELEMENTS;
     bool whole =
         w->whole || w->view == ASSAY_WEIGHT_TRANSPOSED || w->view == ASSAY_WEIGHT_ROWS_REVERSED;
-    int64_t n = w->cols > 0 ? CHUNK_ELEMENTS / w->cols : w->rows;
+    int64_t n = w->cols > 0 ? most / w->cols : w->rows;
     if (whole || n >= w->rows)
         return w->rows;
     return n < 1 ? 1 : n;
@@ -190,7 +194,7 @@ static assay_status decode_chunk(oracle_chunk **out, assay_oracle *o, const orac
 static assay_status chunk_of(oracle_chunk **out, int64_t *first, assay_oracle *oracle,
                              const oracle_matrix *w, int64_t slice, int64_t row, bool single)
 {
-    int64_t per_chunk = rows_of_chunk(w);
+    int64_t per_chunk = rows_of_chunk(oracle, w);
     *first = row / per_chunk * per_chunk;
     int64_t n = w->rows - *first < per_chunk ? w->rows - *first : per_chunk;
     oracle_chunk **bucket = &oracle->chunks[bucket_of(w->info, slice, *first)], *c = *bucket;

@@ -496,12 +496,12 @@ START_TEST(partial_sums_of_ranks_add_up)
 }
 END_TEST
 
-START_TEST(a_small_weight_budget_and_forgetting_change_no_bit)
+START_TEST(a_small_weight_budget_and_forgetting_change_nothing)
 {
     scene s;
     ck_assert(scene_open(&s, "glm5-tiny-Q4_K_M", "hf-fp32", "count"));
     assay_oracle *tight;
-    EXPECT_OK(assay_oracle_open(&tight, s.file, 1));
+    EXPECT_OK(assay_oracle_open(&tight, s.file, 1 << 16)); /* chunks of four rows */
     assay_pass *a = pass_over(&s, 0, false, 1), *b;
     assay_pass_options options = {.knobs = &s.knobs};
     EXPECT_OK(assay_pass_new(&b, tight, &options));
@@ -517,7 +517,7 @@ START_TEST(a_small_weight_budget_and_forgetting_change_no_bit)
     EXPECT_OK(assay_pass_value(&y, b, 0, ASSAY_POINT_LOGITS, -1));
     ck_assert_int_eq(assay_pass_n_ops(b) - ops, 2); /* the last layer was kept */
     EXPECT_OK(assay_pass_value(&x, a, 0, ASSAY_POINT_LOGITS, -1));
-    ck_assert_mem_eq(x, y, 8 * 1024 * sizeof *x);
+    ck_assert(distance(y, x, 8 * 1024) <= 1e-13);
     assay_pass_free(a);
     assay_pass_free(b);
     assay_oracle_close(tight);
@@ -551,5 +551,5 @@ EXPECT_MAIN("oracle_pass", free_running_logits_are_those_of_transformers_on_both
             interval_lists_the_uncaptured_ops_behind_a_value,
             non_finite_values_stay_behind_the_mask,
             probabilities_alone_are_multiplied_with_the_values, partial_sums_of_ranks_add_up,
-            a_small_weight_budget_and_forgetting_change_no_bit,
+            a_small_weight_budget_and_forgetting_change_nothing,
             pass_refuses_tokens_outside_of_the_vocabulary)
