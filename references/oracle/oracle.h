@@ -112,7 +112,9 @@ assay_status assay_pass_value(const double **out, assay_pass *pass, int step, as
 /*
  * What the op that makes the point gives on the inputs of this pass, even where a value was put at
  * the point itself. With knobs, the ops of the interval (this op and the uncaptured ones before it)
- * run with these instead; nothing of that is kept. out: the caller's, the point's count.
+ * run with these instead; nothing of that shows in assay_pass_value. What was computed for the last
+ * few sets of knobs is kept for the next question with the same ones, until a put or a forget. out:
+ * the caller's, the point's count.
  */
 assay_status assay_pass_expect(double *out, assay_pass *pass, int step, assay_point point,
                                int layer, const assay_knobs *knobs);

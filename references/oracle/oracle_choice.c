@@ -163,11 +163,7 @@ assay_status assay_pass_selection_gap(double *gap, int64_t *n_flips, double *sca
                                       assay_pass *pass, int step, assay_point point, int layer,
                                       const assay_knobs *knobs)
 {
-    oracle_store scratch = {0};
-    oracle_eval e = {.pass = pass,
-                     .oracle = pass->oracle,
-                     .knobs = knobs ? knobs : &pass->knobs,
-                     .memo = knobs ? &scratch : &pass->memo};
+    oracle_eval e = assay_oracle_eval(pass, knobs);
     decision d = {0};
     const double *chosen;
     assay_status s;
@@ -179,23 +175,17 @@ assay_status assay_pass_selection_gap(double *gap, int64_t *n_flips, double *sca
                    assay_oracle_count(pass, step, point, layer) / d.rows);
 out:
     decision_clear(&d);
-    assay_oracle_store_clear(&scratch, pass->oracle);
     return s;
 }
 
 assay_status assay_pass_selection_scores(double *out, assay_pass *pass, int step, assay_point point,
                                          int layer, const assay_knobs *knobs)
 {
-    oracle_store scratch = {0};
-    oracle_eval e = {.pass = pass,
-                     .oracle = pass->oracle,
-                     .knobs = knobs ? knobs : &pass->knobs,
-                     .memo = knobs ? &scratch : &pass->memo};
+    oracle_eval e = assay_oracle_eval(pass, knobs);
     decision d = {0};
     assay_status s = decide(&d, &e, step, point, layer);
     if (s == ASSAY_OK)
         memcpy(out, d.scores, (size_t)(d.rows * d.n) * sizeof *out);
     decision_clear(&d);
-    assay_oracle_store_clear(&scratch, pass->oracle);
     return s;
 }

@@ -149,17 +149,11 @@ assay_status assay_pass_expect_partial(double *out, assay_pass *pass, int step, 
                                        int layer, int rank, int n_ranks, assay_partial_kind kind,
                                        const assay_knobs *knobs)
 {
-    oracle_store scratch = {0};
-    oracle_eval e = {.pass = pass,
-                     .oracle = pass->oracle,
-                     .knobs = knobs ? knobs : &pass->knobs,
-                     .memo = knobs ? &scratch : &pass->memo};
+    oracle_eval e = assay_oracle_eval(pass, knobs);
     int n_dims;
     int64_t dims[ASSAY_MAX_DIMS];
     ASSAY_TRY(assay_pass_dims(&n_dims, dims, pass, step, point, layer));
     memset(out, 0, (size_t)assay_oracle_count(pass, step, point, layer) * sizeof *out);
     rank_share share = {.rank = rank, .n_ranks = n_ranks, .kind = kind};
-    assay_status s = partial(out, &e, step, point, layer, share);
-    assay_oracle_store_clear(&scratch, pass->oracle);
-    return s;
+    return partial(out, &e, step, point, layer, share);
 }

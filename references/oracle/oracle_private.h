@@ -113,6 +113,16 @@ typedef struct oracle_step {
     int32_t *tokens;
 } oracle_step;
 
+/* Values computed under other knobs than the pass's own, kept for the next question with the same
+ * ones. */
+typedef struct oracle_variant {
+    assay_knobs knobs;
+    oracle_store store;
+    uint64_t used; /* 0: free */
+} oracle_variant;
+
+#define ORACLE_N_VARIANTS 4
+
 struct assay_pass {
     assay_oracle *oracle;
     assay_knobs knobs;
@@ -120,6 +130,8 @@ struct assay_pass {
     int n_steps;
     oracle_step *steps;
     oracle_store put, memo;
+    oracle_variant variants[ORACLE_N_VARIANTS];
+    uint64_t tick;
     int64_t n_ops;
 };
 
@@ -211,6 +223,9 @@ assay_status assay_oracle_value(const double **out, oracle_eval *eval, int step,
                                 int layer);
 const double *assay_oracle_put_at(const assay_pass *pass, int step, assay_point point, int layer);
 int64_t assay_oracle_count(const assay_pass *pass, int step, assay_point point, int layer);
+
+/* An evaluation with these knobs (NULL: the pass's own), with what is kept of them. */
+oracle_eval assay_oracle_eval(assay_pass *pass, const assay_knobs *knobs);
 
 /* Is the layer dense, by the file. */
 bool assay_oracle_is_dense(const assay_oracle *oracle, int layer);

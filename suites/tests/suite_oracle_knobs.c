@@ -350,6 +350,30 @@ START_TEST(rounding_knobs_round_outputs_to_their_format)
 }
 END_TEST
 
+START_TEST(asking_again_with_the_same_knobs_costs_one_op)
+{
+    bench b = bench_open();
+    double x[T * D], y[T * D], first;
+    b.k.rope.base *= 3;
+    fix(&b, ASSAY_POINT_PROJ, 1);
+    bent(x, &b, ASSAY_POINT_PROJ, 1);
+    int64_t ops = assay_pass_n_ops(b.pass);
+    bent(y, &b, ASSAY_POINT_PROJ, 1);
+    ck_assert_int_eq(assay_pass_n_ops(b.pass) - ops, 1);
+    ck_assert(gap(x, y, T * D) == 0);
+    first = x[0];
+    double *norm = malloc(T * D * sizeof *norm);
+    memcpy(norm, value(&b, ASSAY_POINT_IN_NORM, 1), T * D * sizeof *norm);
+    for (int i = 0; i < T * D; i++)
+        norm[i] *= i % 2 ? 1.5 : 1;
+    EXPECT_OK(assay_pass_put(b.pass, 0, ASSAY_POINT_IN_NORM, 1, norm, T * D)); /* forgotten now */
+    bent(y, &b, ASSAY_POINT_PROJ, 1);
+    ck_assert(y[0] != first);
+    free(norm);
+    bench_close(&b);
+}
+END_TEST
+
 /* Two layers of which the second has no indexer of its own. */
 static void forge_shared(const char *path)
 {
@@ -455,4 +479,5 @@ EXPECT_MAIN("oracle_knobs", masks_and_windows_limit_the_keys,
             component_knobs_count_parts_again_or_leave_them_out,
             activation_knobs_exchange_gate_and_up, weight_knobs_read_other_weights_or_other_strides,
             rounding_knobs_round_outputs_to_their_format,
+            asking_again_with_the_same_knobs_costs_one_op,
             a_layer_without_an_indexer_uses_the_selection_before_it)
