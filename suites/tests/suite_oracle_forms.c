@@ -9,7 +9,7 @@
 #include "data.h"
 #include "expect.h"
 #include "forge_mini.h"
-#include "forge_model.h"
+#include "forge_plain.h"
 
 #define DIMS(...) ((const int64_t[]){__VA_ARGS__})
 enum { D = 8, H = 4, G = 2, W = 4, F = 6, VOCAB = 16 }; /* llama: W is the width of a head */
@@ -20,13 +20,13 @@ typedef struct opened {
     assay_pass *pass;
 } opened;
 
-static opened open_model(forge_model *m, const char *name, const assay_knobs *knobs)
+static opened open_model(forge_plain *m, const char *name, const assay_knobs *knobs)
 {
     static const int32_t tokens[5] = {3, 1, 4, 1, 5};
     const char *path = data_scratch(name);
     opened o;
     int step;
-    forge_model_write(m, path);
+    forge_plain_write(m, path);
     EXPECT_OK(assay_gguf_open(&o.file, path));
     EXPECT_OK(assay_oracle_open(&o.oracle, o.file, 0));
     assay_pass_options options = {.knobs = knobs};
@@ -57,64 +57,64 @@ static double largest_difference(const double *a, const double *b, int n)
     return most;
 }
 
-static void ones(forge_model *m, const char *name, int n, float x)
+static void ones(forge_plain *m, const char *name, int n, float x)
 {
     float w[32];
     for (int i = 0; i < n; i++)
         w[i] = x;
-    forge_model_tensor(m, name, 1, DIMS(n), w);
+    forge_plain_tensor(m, name, 1, DIMS(n), w);
 }
 
 /* One layer; what varies is left to the caller. */
-static void llama_head(forge_model *m)
+static void llama_head(forge_plain *m)
 {
-    forge_model_str(m, "general.architecture", "llama");
-    forge_model_u32(m, "llama.block_count", 1);
-    forge_model_u32(m, "llama.context_length", 64);
-    forge_model_u32(m, "llama.embedding_length", D);
-    forge_model_u32(m, "llama.feed_forward_length", F);
-    forge_model_u32(m, "llama.attention.head_count", H);
-    forge_model_u32(m, "llama.attention.head_count_kv", G);
-    forge_model_u32(m, "llama.attention.key_length", W);
-    forge_model_u32(m, "llama.attention.value_length", W);
-    forge_model_u32(m, "llama.rope.dimension_count", W);
-    forge_model_f32(m, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
-    forge_model_pattern(m, "token_embd.weight", 2, DIMS(VOCAB, D), 1, 16);
+    forge_plain_str(m, "general.architecture", "llama");
+    forge_plain_u32(m, "llama.block_count", 1);
+    forge_plain_u32(m, "llama.context_length", 64);
+    forge_plain_u32(m, "llama.embedding_length", D);
+    forge_plain_u32(m, "llama.feed_forward_length", F);
+    forge_plain_u32(m, "llama.attention.head_count", H);
+    forge_plain_u32(m, "llama.attention.head_count_kv", G);
+    forge_plain_u32(m, "llama.attention.key_length", W);
+    forge_plain_u32(m, "llama.attention.value_length", W);
+    forge_plain_u32(m, "llama.rope.dimension_count", W);
+    forge_plain_f32(m, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
+    forge_plain_pattern(m, "token_embd.weight", 2, DIMS(VOCAB, D), 1, 16);
     ones(m, "output_norm.weight", D, 1);
     ones(m, "blk.0.attn_norm.weight", D, 1);
     ones(m, "blk.0.ffn_norm.weight", D, 1);
-    forge_model_pattern(m, "blk.0.attn_output.weight", 2, DIMS(D, H * W), 5, 16);
-    forge_model_pattern(m, "blk.0.ffn_gate.weight", 2, DIMS(F, D), 6, 16);
-    forge_model_pattern(m, "blk.0.ffn_up.weight", 2, DIMS(F, D), 7, 16);
-    forge_model_pattern(m, "blk.0.ffn_down.weight", 2, DIMS(D, F), 8, 16);
+    forge_plain_pattern(m, "blk.0.attn_output.weight", 2, DIMS(D, H * W), 5, 16);
+    forge_plain_pattern(m, "blk.0.ffn_gate.weight", 2, DIMS(F, D), 6, 16);
+    forge_plain_pattern(m, "blk.0.ffn_up.weight", 2, DIMS(F, D), 7, 16);
+    forge_plain_pattern(m, "blk.0.ffn_down.weight", 2, DIMS(D, F), 8, 16);
 }
 
 /* q, k and v as rows of one pattern: whole, or cut into three tensors. */
-static void llama_qkv(forge_model *m, bool fused)
+static void llama_qkv(forge_plain *m, bool fused)
 {
     float rows[(H + 2 * G) * W * D];
     for (int r = 0; r < (H + 2 * G) * W; r++)
         for (int c = 0; c < D; c++)
             rows[r * D + c] = (float)((7 * r + 13 * c + 20) % 23 - 11) / 16;
     if (fused) {
-        forge_model_tensor(m, "blk.0.attn_qkv.weight", 2, DIMS((H + 2 * G) * W, D), rows);
+        forge_plain_tensor(m, "blk.0.attn_qkv.weight", 2, DIMS((H + 2 * G) * W, D), rows);
         return;
     }
-    forge_model_tensor(m, "blk.0.attn_q.weight", 2, DIMS(H * W, D), rows);
-    forge_model_tensor(m, "blk.0.attn_k.weight", 2, DIMS(G * W, D), rows + H * W * D);
-    forge_model_tensor(m, "blk.0.attn_v.weight", 2, DIMS(G * W, D), rows + (H + G) * W * D);
+    forge_plain_tensor(m, "blk.0.attn_q.weight", 2, DIMS(H * W, D), rows);
+    forge_plain_tensor(m, "blk.0.attn_k.weight", 2, DIMS(G * W, D), rows + H * W * D);
+    forge_plain_tensor(m, "blk.0.attn_v.weight", 2, DIMS(G * W, D), rows + (H + G) * W * D);
 }
 
 static opened llama(const char *name, bool fused, bool tied, const float *freqs,
                     const assay_knobs *knobs)
 {
-    forge_model m = {0};
+    forge_plain m = {0};
     llama_head(&m);
     llama_qkv(&m, fused);
     if (!tied) /* the same numbers as the embedding */
-        forge_model_pattern(&m, "output.weight", 2, DIMS(VOCAB, D), 1, 16);
+        forge_plain_pattern(&m, "output.weight", 2, DIMS(VOCAB, D), 1, 16);
     if (freqs)
-        forge_model_tensor(&m, "rope_freqs.weight", 1, DIMS(W / 2), freqs);
+        forge_plain_tensor(&m, "rope_freqs.weight", 1, DIMS(W / 2), freqs);
     return open_model(&m, name, knobs);
 }
 
@@ -159,7 +159,7 @@ END_TEST
 
 START_TEST(llama_adds_biases_where_the_file_has_them)
 {
-    forge_model m = {0};
+    forge_plain m = {0};
     llama_head(&m);
     llama_qkv(&m, false);
     ones(&m, "blk.0.attn_k.bias", G * W, 0.5f);
@@ -197,7 +197,7 @@ END_TEST
 static opened experts(const char *name, bool fused, const assay_knobs *knobs)
 {
     enum { E = 4, M = 3, DD = 8 };
-    forge_model m = {0};
+    forge_plain m = {0};
     float gate[E * M * DD], up[E * M * DD], both[2 * E * M * DD];
     for (int i = 0; i < E * M * DD; i++) {
         gate[i] = (float)((11 * i) % 19 - 9) / 16;
@@ -206,28 +206,28 @@ static opened experts(const char *name, bool fused, const assay_knobs *knobs)
         both[2 * e * M * DD + rest] = gate[i];
         both[(2 * e + 1) * M * DD + rest] = up[i];
     }
-    forge_model_str(&m, "general.architecture", "deepseek2");
-    forge_model_u32(&m, "deepseek2.block_count", 1);
-    forge_model_u32(&m, "deepseek2.context_length", 64);
-    forge_model_u32(&m, "deepseek2.embedding_length", DD);
-    forge_model_u32(&m, "deepseek2.attention.head_count", 2);
-    forge_model_u32(&m, "deepseek2.attention.kv_lora_rank", 6);
-    forge_model_u32(&m, "deepseek2.attention.key_length", 8);
-    forge_model_u32(&m, "deepseek2.attention.value_length", 3);
-    forge_model_u32(&m, "deepseek2.rope.dimension_count", 4);
-    forge_model_u32(&m, "deepseek2.expert_count", E);
-    forge_model_u32(&m, "deepseek2.expert_used_count", 2);
-    forge_model_u32(&m, "deepseek2.expert_feed_forward_length", M);
-    forge_model_f32(&m, "deepseek2.attention.layer_norm_rms_epsilon", 1e-6f);
-    forge_model_pattern(&m, "token_embd.weight", 2, DIMS(VOCAB, DD), 1, 16);
+    forge_plain_str(&m, "general.architecture", "deepseek2");
+    forge_plain_u32(&m, "deepseek2.block_count", 1);
+    forge_plain_u32(&m, "deepseek2.context_length", 64);
+    forge_plain_u32(&m, "deepseek2.embedding_length", DD);
+    forge_plain_u32(&m, "deepseek2.attention.head_count", 2);
+    forge_plain_u32(&m, "deepseek2.attention.kv_lora_rank", 6);
+    forge_plain_u32(&m, "deepseek2.attention.key_length", 8);
+    forge_plain_u32(&m, "deepseek2.attention.value_length", 3);
+    forge_plain_u32(&m, "deepseek2.rope.dimension_count", 4);
+    forge_plain_u32(&m, "deepseek2.expert_count", E);
+    forge_plain_u32(&m, "deepseek2.expert_used_count", 2);
+    forge_plain_u32(&m, "deepseek2.expert_feed_forward_length", M);
+    forge_plain_f32(&m, "deepseek2.attention.layer_norm_rms_epsilon", 1e-6f);
+    forge_plain_pattern(&m, "token_embd.weight", 2, DIMS(VOCAB, DD), 1, 16);
     ones(&m, "blk.0.ffn_norm.weight", DD, 1);
-    forge_model_pattern(&m, "blk.0.ffn_gate_inp.weight", 2, DIMS(E, DD), 2, 16);
-    forge_model_pattern(&m, "blk.0.ffn_down_exps.weight", 3, DIMS(E, DD, M), 3, 16);
+    forge_plain_pattern(&m, "blk.0.ffn_gate_inp.weight", 2, DIMS(E, DD), 2, 16);
+    forge_plain_pattern(&m, "blk.0.ffn_down_exps.weight", 3, DIMS(E, DD, M), 3, 16);
     if (fused) {
-        forge_model_tensor(&m, "blk.0.ffn_gate_up_exps.weight", 3, DIMS(E, 2 * M, DD), both);
+        forge_plain_tensor(&m, "blk.0.ffn_gate_up_exps.weight", 3, DIMS(E, 2 * M, DD), both);
     } else {
-        forge_model_tensor(&m, "blk.0.ffn_gate_exps.weight", 3, DIMS(E, M, DD), gate);
-        forge_model_tensor(&m, "blk.0.ffn_up_exps.weight", 3, DIMS(E, M, DD), up);
+        forge_plain_tensor(&m, "blk.0.ffn_gate_exps.weight", 3, DIMS(E, M, DD), gate);
+        forge_plain_tensor(&m, "blk.0.ffn_up_exps.weight", 3, DIMS(E, M, DD), up);
     }
     opened o = open_model(&m, name, knobs);
     double x[5 * DD];
@@ -282,26 +282,26 @@ END_TEST
 
 START_TEST(files_that_cannot_be_right_are_refused_with_the_place)
 {
-    forge_model m = {0};
+    forge_plain m = {0};
     const char *path = data_scratch("bad.gguf");
     assay_gguf *file;
     assay_oracle *oracle;
-    forge_model_str(&m, "general.architecture", "mamba");
-    forge_model_write(&m, path);
+    forge_plain_str(&m, "general.architecture", "mamba");
+    forge_plain_write(&m, path);
     EXPECT_OK(assay_gguf_open(&file, path));
     EXPECT_FAILS(ASSAY_UNSUPPORTED, assay_oracle_open(&oracle, file, 0));
     EXPECT_SAYS("mamba");
     assay_gguf_close(file);
-    forge_model n = {0};
+    forge_plain n = {0};
     llama_head(&n); /* no q, k, v */
     opened o = open_model(&n, "holes.gguf", NULL);
     const double *unused;
     EXPECT_FAILS(ASSAY_MISSING, assay_pass_value(&unused, o.pass, 0, ASSAY_POINT_LOGITS, -1));
     EXPECT_SAYS("attn_q.weight");
     close_model(&o);
-    forge_model p = {0};
+    forge_plain p = {0};
     llama_head(&p);
-    forge_model_pattern(&p, "blk.0.attn_q.weight", 2, DIMS(H * W, D + 1), 1, 16);
+    forge_plain_pattern(&p, "blk.0.attn_q.weight", 2, DIMS(H * W, D + 1), 1, 16);
     o = open_model(&p, "shape.gguf", NULL);
     EXPECT_FAILS(ASSAY_BAD_SHAPE, assay_pass_value(&unused, o.pass, 0, ASSAY_POINT_Q, 0));
     EXPECT_SAYS("blk.0.attn_q.weight");

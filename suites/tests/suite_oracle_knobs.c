@@ -8,7 +8,7 @@
 
 #include "data.h"
 #include "expect.h"
-#include "forge_model.h"
+#include "forge_plain.h"
 
 enum { T = 8, H = 8, V = 64, D = 256, R = 32, N_OUT = T * H * V };
 
@@ -378,8 +378,8 @@ END_TEST
 static void forge_shared(const char *path)
 {
     static const bool full[2] = {true, false};
-    forge_model m = {0};
-    forge_model_str(&m, "general.architecture", "glm-dsa");
+    forge_plain m = {0};
+    forge_plain_str(&m, "general.architecture", "glm-dsa");
     static const struct {
         const char *key;
         unsigned n;
@@ -404,11 +404,11 @@ static void forge_shared(const char *path)
     char name[96];
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         snprintf(name, sizeof name, "glm-dsa.%s", keys[i].key);
-        forge_model_u32(&m, name, keys[i].n);
+        forge_plain_u32(&m, name, keys[i].n);
     }
-    forge_model_bools(&m, "glm-dsa.attention.indexer.types", full, 2);
-    forge_model_f32(&m, "glm-dsa.attention.layer_norm_rms_epsilon", 1e-6f);
-    forge_model_pattern(&m, "token_embd.weight", 2, (int64_t[]){16, 8}, 9, 16);
+    forge_plain_bools(&m, "glm-dsa.attention.indexer.types", full, 2);
+    forge_plain_f32(&m, "glm-dsa.attention.layer_norm_rms_epsilon", 1e-6f);
+    forge_plain_pattern(&m, "token_embd.weight", 2, (int64_t[]){16, 8}, 9, 16);
     static const struct {
         const char *name;
         int64_t dims[3];
@@ -425,11 +425,11 @@ static void forge_shared(const char *path)
     for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++)
         for (int l = 0; l < tensors[i].layers; l++) {
             snprintf(name, sizeof name, "blk.%d.%s.weight", l, tensors[i].name);
-            forge_model_pattern(&m, name, tensors[i].n_dims, tensors[i].dims, (int)i + 20 * l + 1,
+            forge_plain_pattern(&m, name, tensors[i].n_dims, tensors[i].dims, (int)i + 20 * l + 1,
                                 16);
         }
-    forge_model_pattern(&m, "blk.0.indexer.k_norm.bias", 1, (int64_t[]){8}, 3, 16);
-    forge_model_write(&m, path);
+    forge_plain_pattern(&m, "blk.0.indexer.k_norm.bias", 1, (int64_t[]){8}, 3, 16);
+    forge_plain_write(&m, path);
 }
 
 START_TEST(a_layer_without_an_indexer_uses_the_selection_before_it)
