@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/comm.h"
 #include "engine/forward.h"
 #include "engine/ops/linear.h"
 #include "engine/ops/pointwise.h"
@@ -18,16 +19,42 @@ assay_engine_options assay_engine_options_default(void)
                                   .max_sequences = 1};
 }
 
-static assay_part whole(const assay_hparams *hp)
+/* A running hash of what all ranks must have alike (FNV-1a). */
+static void mix(uint64_t *hash, const void *bytes, size_t n)
 {
-    return (assay_part){.n_ranks = 1,
-                        .n_head = hp->n_head,
-                        .n_head_kv = hp->is_mla ? hp->n_head : hp->n_head_kv,
-                        .n_ff = hp->n_ff,
-                        .n_ff_expert = hp->n_ff_expert,
-                        .n_ff_shared = assay_hparams_axis(hp, 'Z'),
-                        .n_expert = hp->n_expert,
-                        .n_vocab = hp->n_vocab};
+    for (size_t i = 0; i < n; i++)
+        *hash = (*hash ^ ((const uint8_t *)bytes)[i]) * 0x100000001B3u;
+}
+
+static assay_status same_model(assay_engine *e)
+{
+    const assay_gguf *file = assay_model_gguf(e->model);
+    uint64_t hash = 0xCBF29CE484222325u;
+    for (int64_t i = 0; i < assay_gguf_n_tensors(file); i++) {
+        const assay_gguf_tensor_info *t = assay_gguf_tensor_at(file, i);
+        mix(&hash, t->name, strlen(t->name));
+        mix(&hash, &t->type, sizeof t->type);
+        mix(&hash, t->ne, sizeof t->ne);
+        mix(&hash, &t->offset, sizeof t->offset);
+        size_t n =
+            t->n_bytes < 256 ? (size_t)t->n_bytes : 256; /* content too: the first bytes of each */
+        mix(&hash, t->data, n);
+    }
+    int options[] = {e->options.path, e->options.dtype, e->options.whole_experts,
+                     e->options.max_positions, e->options.max_sequences};
+    ASSAY_TRY(assay_comm_same(e->options.comm, &hash, sizeof hash, "model"));
+    return assay_comm_same(e->options.comm, options, sizeof options, "options of the run");
+}
+
+static assay_status same_batch(assay_engine *e)
+{
+    uint64_t hash = 0xCBF29CE484222325u;
+    size_t n = (size_t)e->batch.n * sizeof(int32_t);
+    mix(&hash, &e->step, sizeof e->step);
+    mix(&hash, e->batch.tokens, n);
+    mix(&hash, e->positions, n);
+    mix(&hash, e->sequences, n);
+    return assay_comm_same(e->options.comm, &hash, sizeof hash, "rows of the step");
 }
 
 static assay_status check_options(const assay_engine_options *o)
@@ -58,9 +85,11 @@ assay_status assay_engine_new(assay_engine **out, assay_model *model,
     e->model = model;
     e->hp = hp;
     e->options = *options;
-    e->part = whole(hp);
-    if (e->options.n_threads <= 0)
-        e->options.n_threads = omp_get_num_procs();
+    assay_comm *comm = options->comm;
+    ASSAY_GO(assay_part_of(&e->part, hp, options->whole_experts, comm ? comm->rank : 0,
+                           comm ? comm->n_ranks : 1));
+    if (e->options.n_threads <= 0) /* ranks of one machine share its cores */
+        e->options.n_threads = e->part.n_ranks > 1 ? 1 : omp_get_num_procs();
     int64_t width[ASSAY_KV_COUNT] = {
         [ASSAY_KV_K] = (int64_t)e->part.n_head_kv * hp->d_head,
         [ASSAY_KV_V] = (int64_t)e->part.n_head_kv * hp->d_value,
@@ -70,6 +99,8 @@ assay_status assay_engine_new(assay_engine **out, assay_model *model,
     ASSAY_GO(assay_kvcache_new(&e->cache, hp->n_layer, options->max_sequences,
                                options->max_positions, width));
     ASSAY_GO(assay_alloc(&e->n_past, (size_t)options->max_sequences, sizeof *e->n_past, "engine"));
+    if (e->part.n_ranks > 1)
+        ASSAY_GO(same_model(e));
     *out = e;
     return ASSAY_OK;
 out:
@@ -202,26 +233,49 @@ static int32_t token_of(const assay_engine *e, int64_t t)
     return (int32_t)(shifted < 0 ? shifted + e->hp->n_vocab : shifted);
 }
 
-/* Rows of the table; padding rows are zero. */
+/* Rows of the table; padding rows, and ids of another rank's share of the vocabulary, are zero. */
 static assay_status embed(assay_engine *e)
 {
     const assay_weight *table = assay_model_weight(e->model, ASSAY_ROLE_TOKEN_EMBD, -1);
+    const assay_part part = assay_part_of_weight(e, ASSAY_ROLE_TOKEN_EMBD, -1);
     const float *values;
     bool bent;
     ASSAY_TRY(assay_bent_weight(&bent, &values, e, table));
     ASSAY_TRY(assay_point_begin(e, ASSAY_POINT_EMBED, -1));
     assay_rows y = assay_slots_written(&e->slots, ASSAY_POINT_EMBED);
-    for (int64_t t = 0; t < y.n; t++)
-        if (e->sequences[t] < 0)
+    for (int64_t t = 0; t < y.n; t++) {
+        int64_t token = e->sequences[t] < 0 ? -1 : token_of(e, t);
+        if (token < part.vocab || token >= part.vocab + part.n_vocab)
             memset(y.at + t * y.stride, 0, (size_t)y.width * sizeof *y.at);
         else if (bent)
-            memcpy(y.at + t * y.stride, values + token_of(e, t) * y.width,
-                   (size_t)y.width * sizeof *y.at);
+            memcpy(y.at + t * y.stride, values + token * y.width, (size_t)y.width * sizeof *y.at);
         else
-            ASSAY_TRY(assay_model_decode_rows(y.at + t * y.stride, table, token_of(e, t), 1,
-                                              e->options.dtype));
+            ASSAY_TRY(
+                assay_model_decode_rows(y.at + t * y.stride, table, token, 1, e->options.dtype));
+    }
     assay_op_scale(y, assay_bent(e, ASSAY_SEAM_EMBED_SCALE, -1, 1));
-    return assay_point_done(e, ASSAY_POINT_EMBED, -1);
+    return assay_point_done_reduced(e, ASSAY_POINT_EMBED, -1);
+}
+
+/* Each rank multiplies its rows of the head; equal shares (the last one padded) are put side by
+ * side. */
+static assay_status gathered_logits(assay_engine *e, assay_rows y, assay_rows x, assay_role role)
+{
+    int64_t each = (y.width + e->part.n_ranks - 1) / e->part.n_ranks, n = y.n * each;
+    float *mine, *all = NULL;
+    ASSAY_TRY(assay_alloc(&mine, (size_t)n, sizeof *mine, "logits"));
+    assay_status s = assay_alloc(&all, (size_t)(n * e->part.n_ranks), sizeof *all, "logits");
+    if (s == ASSAY_OK)
+        s = assay_linear_role(e, (assay_rows){mine, y.n, e->part.n_vocab, each}, x, role, -1,
+                              ASSAY_ROLE_COUNT);
+    if (s == ASSAY_OK)
+        s = assay_comm_gather(e->options.comm, all, mine, (size_t)n * sizeof *mine);
+    for (int64_t t = 0; t < y.n && s == ASSAY_OK; t++)
+        for (int64_t i = 0; i < y.width; i++)
+            y.at[t * y.stride + i] = all[i / each * n + t * each + i % each];
+    free(all);
+    free(mine);
+    return s;
 }
 
 static assay_status head(assay_engine *e, float *logits)
@@ -238,7 +292,10 @@ static assay_status head(assay_engine *e, float *logits)
         return ASSAY_OK;
     ASSAY_TRY(assay_point_begin(e, ASSAY_POINT_LOGITS, -1));
     assay_rows y = assay_slots_written(&e->slots, ASSAY_POINT_LOGITS);
-    ASSAY_TRY(assay_linear_role(e, y, x, role, -1, ASSAY_ROLE_COUNT));
+    if (e->part.n_ranks > 1)
+        ASSAY_TRY(gathered_logits(e, y, x, role));
+    else
+        ASSAY_TRY(assay_linear_role(e, y, x, role, -1, ASSAY_ROLE_COUNT));
     assay_op_scale(y, assay_bent(e, ASSAY_SEAM_LOGITS_SCALE, -1, 1));
     assay_op_cap(y, assay_bent(e, ASSAY_SEAM_LOGITS_CAP, -1, 0));
     ASSAY_TRY(assay_point_done(e, ASSAY_POINT_LOGITS, -1));
@@ -272,6 +329,8 @@ assay_status assay_engine_forward(assay_engine *engine, const assay_batch *batch
     omp_set_num_threads(e->options.n_threads);
     openblas_set_num_threads(batch->n > 16 ? e->options.n_threads : 1); /* few rows: not worth it */
     ASSAY_TRY(begin_step(e, batch));
+    if (e->part.n_ranks > 1)
+        ASSAY_TRY(same_batch(e));
     ASSAY_TRY(run_step(e, logits));
     ASSAY_TRY(assay_slots_end_step(&e->slots));
     for (int i = 0; i < e->n_spans; i++)

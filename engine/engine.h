@@ -62,7 +62,8 @@ typedef struct assay_engine_options {
     assay_wants_fn *wants;
     assay_tap_fn *inject; /* see tap.h */
     void *inject_user;
-    struct assay_comm *comm; /* NULL: one rank */
+    struct assay_comm *comm; /* this rank's handle (engine/comm.h); NULL: one rank */
+    bool whole_experts;      /* experts are dealt out whole over ranks instead of cut inside */
 } assay_engine_options;
 
 assay_engine_options assay_engine_options_default(void);

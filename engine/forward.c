@@ -132,7 +132,7 @@ assay_status assay_forward_ffn(assay_engine *e, int layer)
     ASSAY_TRY(assay_point_begin(e, ASSAY_POINT_FFN_OUT, layer));
     ASSAY_TRY(assay_forward_down(e, assay_slots_written(&e->slots, ASSAY_POINT_FFN_OUT), x,
                                  ASSAY_ROLE_FFN_DOWN, layer, ASSAY_ROLE_FFN_DOWN_BIAS));
-    return assay_point_done(e, ASSAY_POINT_FFN_OUT, layer);
+    return assay_point_done_reduced(e, ASSAY_POINT_FFN_OUT, layer);
 }
 
 assay_status assay_forward_shared(assay_engine *e, assay_rows x, int layer)

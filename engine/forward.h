@@ -36,6 +36,10 @@ typedef struct assay_part {
     int64_t vocab, n_vocab;
 } assay_part;
 
+/* Fails where sizes do not divide (engine/shard.h). */
+assay_status assay_part_of(assay_part *out, const assay_hparams *hp, bool whole_experts, int rank,
+                           int n_ranks);
+
 struct assay_engine {
     assay_model *model;
     const assay_hparams *hp;
@@ -77,6 +81,9 @@ assay_status assay_point_begin(assay_engine *e, assay_point point, int layer);
 assay_status assay_point_done(assay_engine *e, assay_point point, int layer);
 /* The same without rounding (routing and selection stay in float32). */
 assay_status assay_point_done_exact(assay_engine *e, assay_point point, int layer);
+/* The op has written this rank's part of a sum: shows the part, adds up over ranks, and goes on as
+ * done. */
+assay_status assay_point_done_reduced(assay_engine *e, assay_point point, int layer);
 /* Sizes of a point in this step. */
 int assay_point_dims(int64_t dims[ASSAY_MAX_DIMS], const assay_engine *e, assay_point point);
 bool assay_point_wanted(const assay_engine *e, assay_point point, int layer);
@@ -94,6 +101,8 @@ assay_seam_place assay_place_of(const assay_engine *e, int layer);
 /* ---- engine/linear.c: products with weights ---- */
 
 assay_slice assay_slice_of(const assay_engine *e, const assay_weight *weight);
+/* What this rank loads of a weight: its own part. */
+assay_part assay_part_of_weight(const assay_engine *e, assay_role role, int layer);
 /* y = x w^T (+ y if add) with this rank's slice. */
 assay_status assay_linear(assay_engine *e, assay_rows y, assay_rows x, const assay_weight *weight,
                           assay_slice slice, bool add);

@@ -103,13 +103,14 @@ static assay_status expand(assay_engine *e, int layer)
 {
     const assay_hparams *hp = e->hp;
     int64_t b = hp->d_nope + hp->d_value, n_head = e->part.n_head;
+    int64_t head = assay_part_of_weight(e, ASSAY_ROLE_ATTN_KV_B, layer).head;
     const float *w;
     assay_rows latent, k_rope, kv;
     ASSAY_TRY(assay_point_read(&latent, e, ASSAY_POINT_KV_LATENT, ASSAY_POINT_KV_B));
     ASSAY_TRY(kv_b_of(&w, e, layer));
     ASSAY_TRY(assay_point_begin(e, ASSAY_POINT_KV_B, layer));
     assay_op_linear(assay_slots_written(&e->slots, ASSAY_POINT_KV_B), latent,
-                    w + e->part.head * b * hp->n_rank_kv, hp->n_rank_kv, false);
+                    w + head * b * hp->n_rank_kv, hp->n_rank_kv, false);
     ASSAY_TRY(assay_point_done(e, ASSAY_POINT_KV_B, layer));
     ASSAY_TRY(assay_point_read(&kv, e, ASSAY_POINT_KV_B, ASSAY_POINT_K));
     ASSAY_TRY(assay_point_read(&k_rope, e, ASSAY_POINT_K_ROPE, ASSAY_POINT_K));
@@ -152,13 +153,14 @@ static assay_status absorb(assay_engine *e, int layer, const halves *w)
 {
     const assay_hparams *hp = e->hp;
     int64_t n = hp->d_nope, rank = hp->n_rank_kv, key = n + hp->d_rope, b = n + hp->d_value;
+    int64_t from_head = assay_part_of_weight(e, ASSAY_ROLE_ATTN_K_B, layer).head;
     assay_rows q, latent, k_rope;
     float *row;
     ASSAY_TRY(assay_point_read(&q, e, ASSAY_POINT_Q, ASSAY_POINT_Q_LATENT));
     ASSAY_TRY(assay_point_begin(e, ASSAY_POINT_Q_LATENT, layer));
     assay_rows y = assay_slots_written(&e->slots, ASSAY_POINT_Q_LATENT);
     for (int h = 0; h < e->part.n_head; h++) {
-        int64_t head = e->part.head + h;
+        int64_t head = from_head + h;
         assay_rows to = assay_rows_columns(y, h * rank, rank);
         assay_rows from = assay_rows_columns(q, h * key, n);
         if (w->k_b)
@@ -176,14 +178,15 @@ static assay_status absorb(assay_engine *e, int layer, const halves *w)
 }
 
 /* o[h] = value half of head h times its latent output. */
-static assay_status value_up(assay_engine *e, const halves *w)
+static assay_status value_up(assay_engine *e, int layer, const halves *w)
 {
     const assay_hparams *hp = e->hp;
+    int64_t first = assay_part_of_weight(e, ASSAY_ROLE_ATTN_V_B, layer).head;
     int64_t rank = hp->n_rank_kv, v = hp->d_value, b = hp->d_nope + v;
     assay_rows x, y = assay_slots_written(&e->slots, ASSAY_POINT_OUT_ATTN);
     ASSAY_TRY(assay_point_read(&x, e, ASSAY_POINT_O_LATENT, ASSAY_POINT_KERNEL_OUT));
     for (int h = 0; h < e->part.n_head; h++) {
-        int64_t head = e->part.head + h;
+        int64_t head = first + h;
         const float *half =
             w->v_b ? w->v_b + head * v * rank : w->kv_b + (head * b + hp->d_nope) * rank;
         assay_op_linear(assay_rows_columns(y, h * v, v), assay_rows_columns(x, h * rank, rank),
@@ -398,7 +401,7 @@ static assay_status project(assay_engine *e, int layer)
     ASSAY_TRY(assay_point_begin(e, ASSAY_POINT_PROJ, layer));
     ASSAY_TRY(assay_linear_role(e, assay_slots_written(&e->slots, ASSAY_POINT_PROJ), x,
                                 ASSAY_ROLE_ATTN_OUTPUT, layer, ASSAY_ROLE_ATTN_OUTPUT_BIAS));
-    return assay_point_done(e, ASSAY_POINT_PROJ, layer);
+    return assay_point_done_reduced(e, ASSAY_POINT_PROJ, layer);
 }
 
 /* q of the kernel: [T, H, a | b] from two points. */
@@ -431,7 +434,7 @@ static assay_status mla_latent(assay_engine *e, int layer, const halves *w)
     ASSAY_TRY(assay_point_begin(e, ASSAY_POINT_O_LATENT, layer));
     ASSAY_TRY(kernel(e, layer, q, assay_slots_written(&e->slots, ASSAY_POINT_O_LATENT)));
     ASSAY_TRY(assay_point_done(e, ASSAY_POINT_O_LATENT, layer));
-    return value_up(e, w);
+    return value_up(e, layer, w);
 }
 
 static assay_status mla(assay_engine *e, int layer)
@@ -479,15 +482,16 @@ static assay_status llama(assay_engine *e, int layer)
 {
     const assay_hparams *hp = e->hp;
     const assay_part *p = &e->part;
+    const assay_part from = assay_part_of_weight(e, ASSAY_ROLE_ATTN_QKV, layer);
     int64_t d = hp->d_head;
     assay_rows x;
     ASSAY_TRY(assay_point_read(&x, e, ASSAY_POINT_IN_NORM, ASSAY_POINT_Q));
     ASSAY_TRY(llama_part(e, ASSAY_POINT_Q, x, ASSAY_ROLE_ATTN_Q, ASSAY_ROLE_ATTN_Q_BIAS,
-                         p->head * d, layer));
+                         from.head * d, layer));
     ASSAY_TRY(llama_part(e, ASSAY_POINT_K, x, ASSAY_ROLE_ATTN_K, ASSAY_ROLE_ATTN_K_BIAS,
-                         (hp->n_head + p->kv_head) * d, layer));
+                         (hp->n_head + from.kv_head) * d, layer));
     ASSAY_TRY(llama_part(e, ASSAY_POINT_V, x, ASSAY_ROLE_ATTN_V, ASSAY_ROLE_ATTN_V_BIAS,
-                         (hp->n_head + hp->n_head_kv + p->kv_head) * d, layer));
+                         (hp->n_head + hp->n_head_kv + from.kv_head) * d, layer));
     ASSAY_TRY(assay_point_read(&x, e, ASSAY_POINT_Q, ASSAY_POINT_Q_ROPE));
     x.width = d;
     ASSAY_TRY(rotate(e, ASSAY_POINT_Q_ROPE, x, d, p->n_head, layer));

@@ -135,11 +135,14 @@ static assay_status project(assay_engine *e, const grouping *g, assay_point to, 
 {
     ASSAY_TRY(assay_point_begin(e, to, layer));
     float *y = assay_slots_written(&e->slots, to).at; /* [T, U, n_rows], dense */
+    int own = e->part.expert + (int)assay_bent(e, ASSAY_SEAM_RANK_EXPERT_OFFSET, layer, 0);
     for (int x = 0; x < e->hp->n_expert; x++) {
         int64_t first = g->first[x], n = g->first[x + 1] - first;
         assay_slice slice = inner;
         slice.row += x * rows;
-        if (n > 0)
+        if (n > 0 && (x < own || x >= own + e->part.n_expert)) /* on another rank */
+            memset(g->out + first * inner.n_rows, 0, (size_t)(n * inner.n_rows) * sizeof *g->out);
+        else if (n > 0)
             ASSAY_TRY(assay_linear(e, assay_rows_of(g->out + first * inner.n_rows, n, inner.n_rows),
                                    assay_rows_of(g->in + first * in_width, n, in_width), w, slice,
                                    false));
@@ -159,7 +162,8 @@ static assay_status gate_and_up(assay_engine *e, const grouping *g, int layer)
     const assay_weight *gate = assay_model_weight(e->model, ASSAY_ROLE_GATE_EXPS, layer);
     const assay_weight *up = assay_model_weight(e->model, ASSAY_ROLE_UP_EXPS, layer);
     int64_t m = hp->n_ff_expert, rows = m;
-    assay_slice slice = {e->part.ff_expert, e->part.n_ff_expert, 0, hp->n_embd};
+    int64_t from = assay_part_of_weight(e, ASSAY_ROLE_GATE_EXPS, layer).ff_expert;
+    assay_slice slice = {from, e->part.n_ff_expert, 0, hp->n_embd};
     assay_slice second = slice;
     if (!gate || !up) { /* gate rows, then up rows, in every expert */
         gate = up = merged;
@@ -240,7 +244,8 @@ static assay_status experts(assay_engine *e, assay_rows x, const grouping *g, in
     ASSAY_TRY(assay_point_read(&x, e, ASSAY_POINT_MOE_EXPERT_ACT, ASSAY_POINT_MOE_EXPERT_DOWN));
     gather(g, pairs_of(e, x), n, 1);
     double factor = to_f16(e, g, n * m, layer);
-    assay_slice slice = {0, hp->n_embd, e->part.ff_expert, m};
+    int64_t from = assay_part_of_weight(e, ASSAY_ROLE_DOWN_EXPS, layer).ff_expert;
+    assay_slice slice = {0, hp->n_embd, from, m};
     ASSAY_TRY(
         project(e, g, ASSAY_POINT_MOE_EXPERT_DOWN, m, down, hp->n_embd, slice, factor, layer));
     return weighted_sum(e, layer);
@@ -262,7 +267,7 @@ static assay_status together(assay_engine *e, int layer)
     double more = assay_bent(e, ASSAY_SEAM_ROUTED_TIMES, layer, 1) - 1;
     if (more != 0)
         assay_op_add_times(y, y, routed, more);
-    return assay_point_done(e, ASSAY_POINT_MOE_OUT, layer);
+    return assay_point_done_reduced(e, ASSAY_POINT_MOE_OUT, layer);
 }
 
 assay_status assay_forward_moe(assay_engine *e, int layer)

@@ -39,10 +39,34 @@ static bool is_shared(assay_role role)
            role == ASSAY_ROLE_DOWN_SHEXP;
 }
 
+assay_part assay_part_of_weight(const assay_engine *e, assay_role role, int layer)
+{
+    assay_part p = e->part;
+    const assay_seam_setting *s = assay_bent_of(e, ASSAY_SEAM_RANK_SLICE, layer, (int)role);
+    if (s && s->value >= 0 && s->value < p.n_ranks &&
+        assay_part_of(&p, e->hp, e->options.whole_experts, (int)s->value, e->part.n_ranks) !=
+            ASSAY_OK)
+        return e->part;
+    return p;
+}
+
+/* The slice starts late: at most at the end of the weight. */
+static void shift_slice(const assay_engine *e, assay_slice *s, const assay_weight *w)
+{
+    int64_t by =
+        (int64_t)assay_bent_value_of(e, ASSAY_SEAM_RANK_SLICE_SHIFT, w->layer, (int)w->role, 0);
+    if (s->n_columns != w->width) {
+        if (s->column + by >= 0 && s->column + by + s->n_columns <= w->width)
+            s->column += by;
+    } else if (s->row + by >= 0 && s->row + by + s->n_rows <= w->n_rows) {
+        s->row += by;
+    }
+}
+
 /* Experts' weights are sliced inside the expert: see forward_moe.c. */
 assay_slice assay_slice_of(const assay_engine *e, const assay_weight *w)
 {
-    const assay_part *p = &e->part;
+    const assay_part part = assay_part_of_weight(e, w->role, w->layer), *p = &part;
     const assay_hparams *hp = e->hp;
     assay_slice s = {0, w->n_rows, 0, w->width};
     int64_t per_head;
@@ -77,7 +101,19 @@ assay_slice assay_slice_of(const assay_engine *e, const assay_weight *w)
     default:
         break;
     }
+    if (e->options.seams)
+        shift_slice(e, &s, w);
     return s;
+}
+
+/* The last rows of the slice were never loaded: their outputs are zero. */
+static void short_slice(const assay_engine *e, assay_rows y, const assay_weight *w)
+{
+    int64_t n =
+        (int64_t)assay_bent_value_of(e, ASSAY_SEAM_RANK_SLICE_SHORT, w->layer, (int)w->role, 0);
+    n = n < y.width ? n : y.width;
+    for (int64_t t = 0; t < y.n && n > 0; t++)
+        memset(y.at + t * y.stride + y.width - n, 0, (size_t)n * sizeof *y.at);
 }
 
 /* Decoded a block of rows at a time: memory does not grow with the weight. */
@@ -113,7 +149,15 @@ assay_status assay_linear(assay_engine *e, assay_rows y, assay_rows x, const ass
     ASSAY_TRY(assay_weight_values(&values, e, weight));
     if (!values)
         return linear_streaming(e, y, x, weight, slice, add);
+    if (e->options.seams &&
+        slice.n_columns != weight->width) { /* columns that were not loaded meet no input */
+        int64_t n = (int64_t)assay_bent_value_of(e, ASSAY_SEAM_RANK_SLICE_SHORT, weight->layer,
+                                                 (int)weight->role, 0);
+        x.width -= n > 0 && n < x.width ? n : 0;
+    }
     assay_op_linear(y, x, values + slice.row * weight->width + slice.column, weight->width, add);
+    if (e->options.seams && slice.n_columns == weight->width)
+        short_slice(e, y, weight);
     return ASSAY_OK;
 }
 
@@ -151,8 +195,10 @@ assay_status assay_linear_role(assay_engine *e, assay_rows y, assay_rows x, assa
 {
     const assay_weight *w = assay_model_weight(e->model, role, layer);
     assay_slice slice = assay_slice_of(e, w);
+    bool reduced = slice.n_columns != w->width;
+    bool once = !reduced || e->part.rank == 0 || assay_bent(e, ASSAY_SEAM_RANK_BIAS, layer, 0) != 0;
     ASSAY_TRY(assay_linear(e, y, x, w, slice, false));
-    if (bias != ASSAY_ROLE_COUNT && assay_model_weight(e->model, bias, layer)) {
+    if (bias != ASSAY_ROLE_COUNT && once && assay_model_weight(e->model, bias, layer)) {
         const float *b;
         ASSAY_TRY(assay_vector(&b, e, bias, layer));
         assay_op_bias(y, b + slice.row);

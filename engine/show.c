@@ -1,5 +1,7 @@
+#include <stdlib.h>
 #include <string.h>
 
+#include "engine/comm.h"
 #include "engine/forward.h"
 #include "engine/ops/pointwise.h"
 
@@ -30,8 +32,6 @@ static int64_t axis(const assay_engine *e, char letter)
         return p->n_ff_expert;
     case 'Z':
         return p->n_ff_shared;
-    case 'W':
-        return p->n_vocab;
     case 'R':
         return e->hp->d_rope;
     default:
@@ -92,6 +92,31 @@ assay_status assay_point_settle(assay_engine *e, assay_point point, int layer)
     return assay_slots_settle(&e->slots, point, n, e->part.n_head);
 }
 
+/* A sum over ranks that is not taken at the point itself. */
+static bool is_partial(const assay_engine *e, assay_point point)
+{
+    return e->part.n_ranks > 1 && (point == ASSAY_POINT_MOE_EXPERT_DOWN ||
+                                   point == ASSAY_POINT_MOE_ROUTED || point == ASSAY_POINT_SHARED);
+}
+
+/* Which axis of a point ranks share, by its letters; -1: none. */
+static int shard_axis(const assay_engine *e, assay_point point)
+{
+    int64_t dims[ASSAY_MAX_DIMS];
+    const char *axes = assay_point_at(point)->axes;
+    if (e->part.n_ranks == 1)
+        return -1;
+    int n = assay_point_dims(dims, e, point);
+    if (!e->hp->is_mla &&
+        (point == ASSAY_POINT_K || point == ASSAY_POINT_V || point == ASSAY_POINT_K_ROPE))
+        return e->part.n_head_kv < e->hp->n_head_kv ? 1 : -1;
+    for (int i = 0; i < n; i++)
+        if (axes[i] == 'H' || axes[i] == 'F' || axes[i] == 'Z' ||
+            (axes[i] == 'M' && !e->options.whole_experts))
+            return i;
+    return -1;
+}
+
 bool assay_point_wanted(const assay_engine *e, assay_point point, int layer)
 {
     const assay_engine_options *o = &e->options;
@@ -100,9 +125,8 @@ bool assay_point_wanted(const assay_engine *e, assay_point point, int layer)
     return o->tap && (!o->wants || o->wants(o->tap_user, point, layer));
 }
 
-assay_status assay_point_show(assay_engine *e, assay_point point, int layer,
-                              const assay_buffer *shown, const assay_buffer *written,
-                              const assay_buffer *read)
+static assay_status show(assay_engine *e, assay_point point, int layer, const assay_buffer *shown,
+                         const assay_buffer *written, const assay_buffer *read, bool partial)
 {
     const assay_engine_options *o = &e->options;
     if (!assay_point_wanted(e, point, layer))
@@ -116,7 +140,8 @@ assay_status assay_point_show(assay_engine *e, assay_point point, int layer,
         .is_prefill = e->is_prefill,
         .rank = e->part.rank,
         .n_ranks = e->part.n_ranks,
-        .shard_axis = -1,
+        .partial = partial,
+        .shard_axis = partial ? -1 : shard_axis(e, point),
         .written_address = written->data,
         .read_address = read->data,
         .written_owner = written->owner,
@@ -129,6 +154,50 @@ assay_status assay_point_show(assay_engine *e, assay_point point, int layer,
     if (o->tap && (!o->wants || o->wants(o->tap_user, point, layer)))
         ASSAY_TRY(o->tap(o->tap_user, &event));
     return ASSAY_OK;
+}
+
+assay_status assay_point_show(assay_engine *e, assay_point point, int layer,
+                              const assay_buffer *shown, const assay_buffer *written,
+                              const assay_buffer *read)
+{
+    return show(e, point, layer, shown, written, read, is_partial(e, point));
+}
+
+/* values = sum over ranks, as often as the seam says (once). */
+static assay_status reduce(assay_engine *e, assay_point point, int layer, assay_rows y)
+{
+    const assay_seam_setting *late = assay_bent_of(e, ASSAY_SEAM_REDUCE_LATE, layer, (int)point);
+    double times = assay_bent_value_of(e, ASSAY_SEAM_REDUCE_TIMES, layer, (int)point, 1);
+    int64_t n = y.n * y.width, kept = times < 1                  ? y.n
+                                      : late && late->n_ints > 1 ? late->ints[1]
+                                                                 : 0;
+    float *own = NULL;
+    ASSAY_BUG_IF(y.stride != y.width);
+    kept = kept < y.n ? kept : y.n;
+    if (kept > 0) {
+        ASSAY_TRY(assay_alloc(&own, (size_t)(kept * y.width), sizeof *own, "reduction"));
+        memcpy(own, y.at, (size_t)(kept * y.width) * sizeof *own);
+    }
+    assay_status s = assay_comm_sum(e->options.comm, y.at, n);
+    if (kept > 0)
+        memcpy(y.at, own, (size_t)(kept * y.width) * sizeof *own);
+    for (double again = 1; again < times; again++)
+        assay_op_scale(y, e->part.n_ranks);
+    free(own);
+    return s;
+}
+
+assay_status assay_point_done_reduced(assay_engine *e, assay_point point, int layer)
+{
+    const assay_slot *slot = &e->slots.slots[point];
+    assay_rows y = assay_slots_written(&e->slots, point);
+    if (e->part.n_ranks > 1) {
+        if (e->options.dtype == ASSAY_DTYPE_BF16)
+            assay_op_round_bf16(y);
+        ASSAY_TRY(show(e, point, layer, &slot->written, &slot->written, &slot->written, true));
+        ASSAY_TRY(reduce(e, point, layer, y));
+    }
+    return assay_point_done(e, point, layer);
 }
 
 assay_status assay_point_done_exact(assay_engine *e, assay_point point, int layer)
