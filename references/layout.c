@@ -13,10 +13,11 @@ enum {
     ORDER_PAIRS_FIRST,
     ORDER_HADAMARD,
     ORDER_KEYS,
-    ORDER_NOPE_OVER
+    ORDER_NOPE_OVER,
+    ORDER_RESIDUAL
 };
 static const char *const orders[] = {"",         "pairs", "pairs-all", "pairs-first",
-                                     "hadamard", "keys",  "nope-over"};
+                                     "hadamard", "keys",  "nope-over", "residual"};
 
 static int order_of(const char *text)
 {
@@ -92,8 +93,8 @@ void assay_sizes_close(assay_sizes *sizes, bool is_mla)
             of['K'] = of['V'];
         return;
     }
-    while (sum(&of['C'], &of['L'], &of['R']) || sum(&of['K'], &of['N'], &of['R']) ||
-           sum(&of['B'], &of['N'], &of['V']))
+    while (sum(&of['O'], &of['Q'], &of['C']) || sum(&of['C'], &of['L'], &of['R']) ||
+           sum(&of['K'], &of['N'], &of['R']) || sum(&of['B'], &of['N'], &of['V']))
         ;
 }
 
@@ -178,23 +179,28 @@ static assay_status fit_axes(assay_plan *plan, const char *letters, const int64_
                       shape_text(text, sizeof text, dims, n_dims), letters);
 }
 
-/* A bound: empty (fallback), number, letter, '-' in front: from the end, "/2": half. */
+/* A bound: empty (fallback), number, letter, number of letters, '-' in front: from the end, "/2":
+ * half. */
 static bool bound(int64_t *out, const char **at, int64_t fallback, int64_t size,
                   const assay_sizes *sizes)
 {
     const char *p = *at;
     bool from_end = *p == '-';
     p += from_end;
-    int64_t value;
-    if (isupper((unsigned char)*p)) {
-        value = sizes ? sizes->of[*p & 127] : 1;
-        if (value == 0)
-            return false;
-        p++;
-    } else if (isdigit((unsigned char)*p)) {
+    int64_t value = 1;
+    bool has_number = isdigit((unsigned char)*p);
+    if (has_number) {
         char *end;
         value = strtol(p, &end, 10);
         p = end;
+    }
+    if (isupper((unsigned char)*p)) {
+        int64_t one = sizes ? sizes->of[*p & 127] : 1;
+        if (one == 0 || __builtin_mul_overflow(value, one, &value))
+            return false;
+        p++;
+    } else if (has_number) {
+        /* a plain number */
     } else if (p[0] == '/' && p[1] == '2') {
         value = size / 2;
         p += 2;
@@ -265,6 +271,7 @@ static assay_status plan_order(assay_plan *plan, int order, int64_t rope,
                           "the rotary width is not known, or %lld is not one of %lld channels (the "
                           "model's sizes help: --model)",
                           (long long)rope, (long long)last);
+    plan->adds_out1 = order == ORDER_RESIDUAL;
     if (order == ORDER_PAIRS_ALL) {
         plan->order = last % 2 ? ORDER_NONE : ORDER_PAIRS_ALL;
         plan->pairs_n = last;
@@ -334,7 +341,7 @@ assay_status assay_layout_check(const assay_layout *layout)
     if (order_of(layout->order) < 0)
         return assay_fail(ASSAY_USAGE,
                           "order '%s' is unknown (known: pairs, pairs-all, pairs-first, hadamard, "
-                          "keys, nope-over)",
+                          "keys, nope-over, residual)",
                           layout->order);
     if (layout->axes[0] && !take_all(&scratch, letters, layout->take, NULL))
         return assay_fail(ASSAY_USAGE, "take '%s' cannot be read (example: \"R=K[-R:]\")",

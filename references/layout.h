@@ -10,7 +10,8 @@
  *          axes of size one (batch) may come in front.
  *   take   parts of axes that are kept, separated by spaces: "R=K[-R:]" the last R of K, called R
  *          from then on, "L=C[:L]" the first L, "C=O[Q:]" from Q on, "H[0]" one entry, whose axis
- *          goes, "F=Y[:/2]" and "F=Y[/2:]" halves. Bounds are letters or numbers.
+ *          goes, "F=Y[:/2]" and "F=Y[/2:]" halves. Bounds are letters, numbers, or a number of
+ *          letters ("G=A[-2G:-G]"), counted from the end behind '-'.
  *   order  what is done to the innermost axis afterwards:
  *            pairs        rotary pairs, half-split -> adjacent, on its last R, where the profile
  *                         says that the engine leaves them half-split after rotation
@@ -22,6 +23,8 @@
  *            nope-over    its last R are put in from the same point one hand-over earlier (the
  *                         kernel's query holds the nope part of attn.q as it will be read; the
  *                         rotary part before rotation is in the projection alone)
+ *            residual     the tensor's second half, "<name>.out1", is added (vLLM and SGLang
+ *                         return the stream as hidden + residual)
  *            keys         selected key positions: those >= S (padding of the cache) dropped, rows
  *                         filled up with -1 to min(X, S)
  *
@@ -57,6 +60,7 @@ typedef struct assay_plan {
     int from[ASSAY_MAX_DIMS]; /* stored axis behind each outgoing one */
     int n_out;
     int64_t dims[ASSAY_MAX_DIMS];
+    bool adds_out1;
     int order;          /* index of the rows in layout.c */
     int64_t pairs_from; /* first channel and width of the pairs on the innermost axis */
     int64_t pairs_n;

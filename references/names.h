@@ -13,7 +13,8 @@ typedef enum {
     ASSAY_FAMILY_HF,
     ASSAY_FAMILY_HF_MLA,
     ASSAY_FAMILY_HF_PLAIN,
-    ASSAY_FAMILY_GGML
+    ASSAY_FAMILY_GGML,
+    ASSAY_FAMILY_VLLM
 } assay_family;
 
 typedef struct assay_name_row {

@@ -518,6 +518,17 @@ static assay_status read_source(double *out, const assay_run *run, const assay_s
     return ASSAY_OK;
 }
 
+static assay_status add_source(double *in, const assay_run *run, const assay_source *second)
+{
+    double *more;
+    ASSAY_TRY(assay_alloc(&more, (size_t)second->info.count, sizeof *more, second->path));
+    assay_status s = read_source(more, run, second);
+    for (int64_t i = 0; s == ASSAY_OK && i < second->info.count; i++)
+        in[i] += more[i];
+    free(more);
+    return s;
+}
+
 /* Puts one rank's part at its place in the whole: blocks of the axes behind part_axis. */
 static void place_part(double *out, const double *part, const assay_entry *whole,
                        const assay_seen *seen, int64_t first)
@@ -563,6 +574,8 @@ assay_status assay_run_read(double *out, const assay_run *run, const assay_seen 
     double *in, *base = NULL;
     ASSAY_TRY(assay_alloc(&in, (size_t)assay_plan_n_in(&e->plan), sizeof *in, "values"));
     assay_status s = read_source(in, run, &e->source);
+    if (s == ASSAY_OK && e->second)
+        s = add_source(in, run, e->second);
     if (s == ASSAY_OK)
         assay_plan_apply(out, in, &e->plan);
     if (s == ASSAY_OK && e->base) {

@@ -31,7 +31,7 @@ typedef struct dump {
     hid_t file;
     int index; /* of the file */
     assay_family family;
-    bool is_ggml, is_mla;
+    bool is_ggml, is_vllm, is_mla;
     step_names *steps; /* of all prompts, in order */
     int n_steps;
     int n_listed; /* prompts */
@@ -272,16 +272,23 @@ static void recognise(dump *d)
     assay_run_info *info = &d->run->info;
     d->is_ggml = !strncmp(info->producer, "llama.cpp", 9) || has_part(d, "l_out-0#") ||
                  has_part(d, "attn_norm-0#");
+    static const char *const fused[] = {"fused_qkv_a_proj", "gate_up_proj", "mla_attn",
+                                        "self_attn.attn_mqa", "self_attn.qkv_proj"};
+    d->is_vllm = !strncmp(info->producer, "vllm", 4) || !strncmp(info->producer, "sglang", 6);
+    bool unsaid = strncmp(info->producer, "transformers", 12) && !d->is_ggml;
+    for (size_t i = 0; unsaid && i < sizeof fused / sizeof *fused; i++)
+        d->is_vllm = d->is_vllm || has_part(d, fused[i]);
     static const char *const classes[] = {"Deepseek", "GlmMoeDsa", "Kimi"};
-    d->is_mla = has_part(d, "kv_a_proj") || has_part(d, "kv_cmpr") ||
+    d->is_mla = has_part(d, "kv_a_") || has_part(d, "qkv_a_") || has_part(d, "kv_cmpr") ||
                 (d->options->sizes && d->options->sizes->is_mla);
     for (size_t i = 0; i < sizeof classes / sizeof *classes; i++)
         d->is_mla = d->is_mla || !strncmp(info->model_class, classes[i], strlen(classes[i]));
     if (!info->producer[0])
-        info->producer = d->is_ggml ? "llama.cpp" : "transformers";
-    d->family = d->is_ggml  ? ASSAY_FAMILY_GGML
-                : d->is_mla ? ASSAY_FAMILY_HF_MLA
-                            : ASSAY_FAMILY_HF_PLAIN;
+        info->producer = d->is_ggml ? "llama.cpp" : d->is_vllm ? "vllm" : "transformers";
+    d->family = d->is_ggml   ? ASSAY_FAMILY_GGML
+                : d->is_vllm ? ASSAY_FAMILY_VLLM
+                : d->is_mla  ? ASSAY_FAMILY_HF_MLA
+                             : ASSAY_FAMILY_HF_PLAIN;
     if (d->is_ggml)
         info->attention_path = has_part(d, "q_nope_absorbed") ? "latent" : "expanded";
     else
@@ -457,6 +464,25 @@ static assay_status learn_sizes(dump *d)
     return ASSAY_OK;
 }
 
+/* The tensor beside it that is added. */
+static assay_status add_second(dump *d, assay_entry *e)
+{
+    assay_source *second;
+    const char *text;
+    ASSAY_TRY(assay_alloc(&second, 1, sizeof *second, "source"));
+    ASSAY_TRY(assay_run_keep(d->run, second));
+    ASSAY_TRY(assay_run_text(&text, d->run, "%s.out1", e->source.path));
+    second->path = (char *)text;
+    second->file = e->source.file;
+    second->packed = ASSAY_DTYPE_COUNT;
+    ASSAY_TRY(shape_of(&second->info, d, text));
+    if (second->info.count != e->source.info.count || !second->info.is_number)
+        return assay_fail(ASSAY_BAD_FILE, "'%s' and '%s' do not have one shape", e->source.path,
+                          text);
+    e->second = second;
+    return ASSAY_OK;
+}
+
 static int shard_axis(const assay_name_row *row)
 {
     const char *axes = assay_point_at(row->point)->axes;
@@ -490,7 +516,7 @@ static assay_status fill_entry(dump *d, int step, const char *path, const assay_
     ASSAY_TRY(assay_run_text(&text, d->run, "%s", path));
     e->source.path = (char *)text;
     e->seen.source = strrchr(text, '/') + 1;
-    return ASSAY_OK;
+    return plan->adds_out1 ? add_second(d, e) : ASSAY_OK;
 }
 
 static assay_status map_row(dump *d, int step, const char *name, const assay_name_row *row,

@@ -21,6 +21,7 @@ typedef struct assay_source {
 typedef struct assay_entry {
     assay_seen seen; /* first: an assay_seen of the outside is one of these */
     assay_source source;
+    assay_source *second; /* added to the source, of the same shape; NULL: none */
     assay_plan plan;
     const struct assay_entry *base; /* value that is laid under (order nope-over); NULL: none */
     /* of one rank: the axis that is split, -1 whole, ASSAY_SHARD_UNKNOWN */
