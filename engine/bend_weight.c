@@ -90,10 +90,10 @@ static assay_status decode_bent_blocks(float *out, const assay_weight *w, int vi
     const uint8_t *right = w->info->data;
     memcpy(bytes, right, n * size);
     for (size_t b = 0; b < n; b++)
-        if (view == VIEW_NEIGHBOUR_SCALE)
-            memcpy(bytes + b * size + p->scale, right + (b + 1) % n * size + p->scale,
+        if (view == VIEW_NEIGHBOUR_SCALE && b + 1 < n)
+            memcpy(bytes + b * size + p->scale, right + (b + 1) * size + p->scale,
                    (size_t)p->n_scale);
-        else
+        else if (view != VIEW_NEIGHBOUR_SCALE)
             for (int i = 0; i < p->n_codes; i++) {
                 uint8_t *code = bytes + b * size + (size_t)(p->codes + i);
                 *code = (uint8_t)(*code << 4 | *code >> 4);

@@ -54,7 +54,7 @@ static double median_and_error(double *error, double *list, int64_t n)
 }
 
 typedef struct cell_sums { /* of one row, or of one head of one row */
-    double error, size, cross, got, floor;
+    double error, size, cross, got, floor, cross_rounded;
     int64_t n;
 } cell_sums;
 
@@ -69,8 +69,10 @@ static cell_sums sum_cell(const assay_floor_input *in, int64_t from, int64_t wid
         s.size += e * e;
         s.cross += g * e;
         s.got += g * g;
-        if (in->rounded && isfinite(in->rounded[i]))
+        if (in->rounded && isfinite(in->rounded[i])) {
             s.floor += (in->rounded[i] - e) * (in->rounded[i] - e);
+            s.cross_rounded += in->rounded[i] * e;
+        }
         s.n++;
     }
     return s;
@@ -168,37 +170,55 @@ static void judge_rows(assay_judged *j, const assay_floor_input *in, const work 
     j->row_rel_median = median_of(w->list, w->n_cells);
 }
 
-static int64_t collect_gains(double *list, const work *w, int64_t first, int64_t step)
+static int64_t collect_gains(double *list, const work *w, int64_t first, int64_t step, bool rounded)
 {
     int64_t n = 0;
     for (int64_t c = first; c < w->n_cells; c += step)
         if (w->cells[c].size > 0 && w->cells[c].n >= 2)
-            list[n++] = w->cells[c].cross / w->cells[c].size;
+            list[n++] =
+                (rounded ? w->cells[c].cross_rounded : w->cells[c].cross) / w->cells[c].size;
     return n;
+}
+
+/*
+ * The median gain of every step-th cell, and how many times its bound it is off 1. The bound is
+ * never below what the oracle's own rounding does to the gains of these very cells: where one
+ * element holds most of a row, rounding is a gain.
+ */
+static double off_by(double *median, double *error, const assay_judged *j, const work *w,
+                     int64_t first, int64_t step)
+{
+    double least = fmax(fmax(w->unit / 4, j->floor_rel / 4), ldexp(1, -22)), own_error;
+    int64_t n = collect_gains(w->list, w, first, step, true);
+    double own = n ? fabs(median_and_error(&own_error, w->list, n) - 1) : 0;
+    n = collect_gains(w->list, w, first, step, false);
+    *median = n ? median_and_error(error, w->list, n) : 1;
+    if (n < 6)
+        return 0;
+    *error = fmax(*error, own_error);
+    return fabs(*median - 1) / fmax(fmax(6 * *error, least), 3 * own);
 }
 
 /* Small systematic deviations: far below the size of the rounding noise, but all on one side. */
 static void judge_gains(assay_judged *j, const assay_floor_input *in, const work *w)
 {
-    double error, least = fmax(fmax(w->unit / 4, j->floor_rel / 4), ldexp(1, -22));
-    int64_t n = collect_gains(w->list, w, 0, 1);
-    j->gain_row_median = n ? median_and_error(&error, w->list, n) : 1;
+    double error, over = off_by(&j->gain_row_median, &error, j, w, 0, 1);
     j->gain_group_worst = j->gain_row_median;
     j->worst_group = -1;
-    if (n >= 6 && in->rounded && fabs(j->gain_row_median - 1) > fmax(6 * error, least)) {
+    if (over > 1 && in->rounded) {
         if (!j->is_home)
             snprintf(j->why, sizeof j->why, "median row gain %.7g, %.0f standard errors from 1",
                      j->gain_row_median, fabs(j->gain_row_median - 1) / error);
         j->is_home = true;
     }
     for (int g = 0; g < j->n_groups && j->n_groups > 1; g++) {
-        n = collect_gains(w->list, w, g, j->n_groups);
-        double m = n ? median_and_error(&error, w->list, n) : 1;
+        double m;
+        over = off_by(&m, &error, j, w, g, j->n_groups);
         if (fabs(m - 1) > fabs(j->gain_group_worst - 1) || j->worst_group < 0) {
             j->gain_group_worst = m;
             j->worst_group = g;
         }
-        if (n >= 6 && in->rounded && fabs(m - 1) > fmax(6 * error, least)) {
+        if (over > 1 && in->rounded) {
             if (!j->is_home)
                 snprintf(j->why, sizeof j->why,
                          "head %d: median row gain %.7g, %.0f standard errors from 1", g, m,

@@ -16,7 +16,8 @@
  * softmax is exponential in their noise) takes the largest floor of any row for every row.
  *
  * GAIN: |median row gain - 1| > 6 standard errors, and > 2^-mantissa / 4, > floor / 4, > 2^-22 (a
- * float32 root or exponential may be off by some units, always to one side); also per head.
+ * float32 root or exponential may be off by some units, always to one side), > 3 x what the
+ * oracle's rounding does to the same gains; also per head.
  *
  * MASK: a finite value is expected and it is not finite.
  *

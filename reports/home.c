@@ -174,6 +174,7 @@ static assay_status measure(assay_offer *offer, assay_home *h, const double *exp
     /* fits with many free numbers swallow noise: penalised by degrees of freedom */
     double free_share = 2 * offer->complexity / (double)(h->n ? h->n : 1);
     offer->residual /= free_share < 0.9 ? 1 - free_share : 0.1;
+    offer->residual = fmax(offer->residual, j->floor_rel); /* below it all are equal */
     return ASSAY_OK;
 }
 
@@ -184,6 +185,7 @@ assay_status assay_home_offer(assay_home *home, const double *explained,
     o.fault = home->fault;
     o.complexity = text->complexity;
     o.convention = text->convention;
+    o.shape_only = text->shape_only;
     o.fitted = text->fitted ? text->fitted : json_object();
     snprintf(o.kind, sizeof o.kind, "%s", text->kind);
     snprintf(o.family, sizeof o.family, "%s",
@@ -204,7 +206,7 @@ assay_status assay_home_offer(assay_home *home, const double *explained,
         json_decref(o.fitted);
         return s;
     }
-    if (o.complete)
+    if (o.complete && !o.shape_only)
         home->bound = fmin(home->bound, o.residual);
     home->offers[home->n_offers++] = o;
     return ASSAY_OK;
@@ -290,12 +292,18 @@ assay_status assay_home_offer_variant(assay_home *home, const assay_knobs *knobs
         return s;
     }
     int n_before = home->n_offers;
-    ASSAY_GO(assay_forced_expect(out, home->forced, home->index, knobs));
+    s = assay_forced_expect(out, home->forced, home->index, knobs);
+    if (s == ASSAY_MISSING) { /* this variant takes what the model has not (a layer's weight) */
+        s = ASSAY_OK;
+        goto out;
+    }
+    if (s != ASSAY_OK)
+        goto out;
     if (home->judged->is_ids) {
         s = assay_home_offer(home, out,
                              &(assay_offer_text){text->kind, text->family, text->complexity,
                                                  json_incref(text->fitted), text->evidence,
-                                                 text->convention});
+                                                 text->convention, text->shape_only});
         goto out;
     }
     rest_of(&rest, &explained, home, out);
@@ -303,7 +311,7 @@ assay_status assay_home_offer_variant(assay_home *home, const assay_knobs *knobs
         ASSAY_GO(assay_home_offer(home, out,
                                   &(assay_offer_text){text->kind, text->family, text->complexity,
                                                       json_incref(text->fitted), text->evidence,
-                                                      text->convention}));
+                                                      text->convention, text->shape_only}));
     if (home->n_offers == n_before || !home->offers[home->n_offers - 1].complete)
         s = offer_partly(home, out, out + home->n, text);
 out:
@@ -325,10 +333,67 @@ assay_status assay_home_rest(double *rest, assay_home *home, const assay_knobs *
     return ASSAY_OK;
 }
 
+/* One step of Gauss and Newton in the logarithm of the number, per row equally: log(at) moves by
+ * <rest, slope> / <slope, slope>. */
+static assay_status newton_step(double *moved, assay_home *home, assay_knobs *knobs, double *at)
+{
+    const assay_judged *j = home->judged;
+    const double h = 1e-5, x = *at;
+    double *low = NULL, cross = 0, square = 0;
+    int64_t width = j->n_cols / j->n_groups;
+    assay_status s = ASSAY_OK;
+    ASSAY_TRY(assay_alloc(&low, (size_t)home->n, 2 * sizeof *low, "a slope"));
+    double *high = low + home->n;
+    *at = x * exp(-h);
+    ASSAY_GO(assay_forced_expect(low, home->forced, home->index, knobs));
+    *at = x * exp(h);
+    ASSAY_GO(assay_forced_expect(high, home->forced, home->index, knobs));
+    for (int64_t c = 0; c < j->n_rows * j->n_groups; c++) {
+        double a = 0, b = 0, size = 0;
+        for (int64_t i = c * width; i < (c + 1) * width; i++) {
+            double slope = (high[i] - low[i]) / (2 * h), g = home->got[i];
+            double rest = g - (high[i] + low[i]) / 2;
+            if (!isfinite(slope) || !isfinite(rest))
+                continue;
+            a += rest * slope;
+            b += slope * slope;
+            size += g * g;
+        }
+        cross += size > 0 ? a / size : 0;
+        square += size > 0 ? b / size : 0;
+    }
+    *moved = square > 0 ? cross / square : 0;
+out:
+    *at = x;
+    free(low);
+    return s;
+}
+
+static assay_status newton(double *best, double *rest, assay_home *home, assay_knobs *knobs,
+                           double *at)
+{
+    for (int i = 0; i < 4; i++) {
+        double move, r;
+        ASSAY_TRY(newton_step(&move, home, knobs, at));
+        if (!(fabs(move) < 0.5) || fabs(move) < 1e-10)
+            break;
+        *at *= exp(move);
+        ASSAY_TRY(assay_home_rest(&r, home, knobs));
+        if (!(r < *rest))
+            break;
+        *rest = r;
+        *best = *at;
+    }
+    *at = *best;
+    return ASSAY_OK;
+}
+
 assay_status assay_home_fit(double *best, double *rest, assay_home *home, assay_knobs *knobs,
                             double *at, double low, double high, int n_grid)
 {
-    double step = log(high / low) / (n_grid - 1), top = 0, least = INFINITY;
+    double step = log(high / low) / (n_grid - 1), top = 0, least = INFINITY, none;
+    double right = *at;
+    ASSAY_TRY(assay_home_rest(&none, home, home->knobs));
     for (int i = 0; i < n_grid; i++) {
         double r;
         *at = low * exp(step * i);
@@ -338,6 +403,11 @@ assay_status assay_home_fit(double *best, double *rest, assay_home *home, assay_
             top = log(*at);
         }
     }
+    /* a fit far from every grid point of a smooth function starts at the right value itself */
+    if (none < least) {
+        least = none;
+        top = log(right);
+    }
     static const double ratio = 0.6180339887498949;
     double a = top - step, b = top + step, ra, rb;
     double x = b - ratio * (b - a), y = a + ratio * (b - a);
@@ -345,7 +415,7 @@ assay_status assay_home_fit(double *best, double *rest, assay_home *home, assay_
     ASSAY_TRY(assay_home_rest(&ra, home, knobs));
     *at = exp(y);
     ASSAY_TRY(assay_home_rest(&rb, home, knobs));
-    while (b - a > 1e-4) {
+    while (b - a > 5e-3) {
         if (ra < rb) {
             b = y;
             y = x;
@@ -369,7 +439,7 @@ assay_status assay_home_fit(double *best, double *rest, assay_home *home, assay_
         *rest = least;
     }
     *at = *best;
-    return ASSAY_OK;
+    return home->judged->is_ids ? ASSAY_OK : newton(best, rest, home, knobs, at);
 }
 
 assay_status assay_home_expert_outputs(double *out, assay_home *home, int shift)
@@ -450,6 +520,8 @@ static bool better(const assay_offer *a, const assay_offer *b, double bound)
         return a->complete;
     if (!a->complete)
         return a->residual < b->residual;
+    if (a->shape_only != b->shape_only)
+        return b->shape_only;
     bool near_a = a->residual <= 1.05 * bound + 1e-12, near_b = b->residual <= 1.05 * bound + 1e-12;
     if (near_a != near_b)
         return near_a;

@@ -23,7 +23,8 @@ typedef struct assay_offer {
     double explained, residual, complexity; /* residual: relative, of rows equally */
     bool complete;                          /* what is left is no home */
     bool convention;                        /* a note, not a finding */
-    json_t *fitted;                         /* owned */
+    bool shape_only; /* says where, not what: wins only when nothing else explains the error */
+    json_t *fitted;  /* owned */
     char evidence[320];
 } assay_offer;
 
@@ -65,7 +66,7 @@ typedef struct assay_offer_text {
     double complexity;
     json_t *fitted; /* stolen; NULL: none */
     const char *evidence;
-    bool convention;
+    bool convention, shape_only;
 } assay_offer_text;
 
 /* Offers `explained` [rows, cols]. */

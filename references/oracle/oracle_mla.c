@@ -57,12 +57,16 @@ static assay_status read_head(double *rows, double *scratch, const oracle_call *
         transpose(keys, scratch, L, N);
         if (view == ASSAY_KV_B_KEY_TRANSPOSED)
             memcpy(keys, scratch, (size_t)(N * L) * sizeof *keys);
+        if (view == ASSAY_KV_B_KEY_RESTRIDED) {
+            memcpy(scratch, keys, (size_t)(N * L) * sizeof *keys);
+            transpose(keys, scratch, L, N);
+        }
         ASSAY_TRY(copy_rows(values, e, &v, head, 0, V));
     } else {
         ASSAY_TRY(assay_oracle_matrix(&k, e->oracle, call->layer, "attn_kv_b.weight", 1,
                                       s->n_head * (N + V), L, e->knobs));
         ASSAY_TRY(copy_rows(rows, e, &k, 0, head * (N + V), N + V));
-        if (view == ASSAY_KV_B_KEY_TRANSPOSED) {
+        if (view == ASSAY_KV_B_KEY_TRANSPOSED || view == ASSAY_KV_B_KEY_RESTRIDED) {
             memcpy(scratch, keys, (size_t)(N * L) * sizeof *keys);
             transpose(keys, scratch, L, N);
         }

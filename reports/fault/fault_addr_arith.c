@@ -42,7 +42,7 @@ const assay_fault_kind assay_fault_kinds_addr_arith[] = {
      .seam = ASSAY_SEAM_KV_HEAD_MAP,
      .value = 1,
      .needs = ASSAY_NEEDS_GQA,
-     .home = "attn.kernel_out attn.lse"},
+     .home = "attn.probs attn.kernel_out attn.lse"},
     {0}};
 
 static assay_status offer(assay_home *home, const assay_knobs *knobs, const char *kind,
@@ -83,6 +83,10 @@ assay_status assay_fault_match_addr_arith(assay_home *home)
         knobs.kv_b = ASSAY_KV_B_KEY_TRANSPOSED;
         ASSAY_TRY(offer(home, &knobs, "key half of kv_b transposed",
                         "the memory of kv_b's key half read as its transpose gives the value"));
+        knobs.kv_b = ASSAY_KV_B_KEY_RESTRIDED;
+        ASSAY_TRY(offer(home, &knobs, "key half of kv_b transposed",
+                        "kv_b's key half, put together and read with the strides of its "
+                        "transpose, gives the value"));
         knobs.kv_b = ASSAY_KV_B_VALUE_TRANSPOSED;
         ASSAY_TRY(offer(home, &knobs, "value half of kv_b transposed",
                         "the memory of kv_b's value half read as its transpose gives the value"));

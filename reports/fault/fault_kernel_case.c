@@ -37,6 +37,7 @@ static assay_status try_border(assay_home *home, bool rows, int64_t border)
         home, home->scratch,
         &(assay_offer_text){.kind = "wrong behind a tile border",
                             .complexity = 6,
+                            .shape_only = true,
                             .fitted = json_pack("{s:s, s:I}", "axis", rows ? "rows" : "channels",
                                                 "border", (json_int_t)border),
                             .evidence = text});

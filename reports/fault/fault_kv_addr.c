@@ -17,14 +17,14 @@ const assay_fault_kind assay_fault_kinds_kv_addr[] = {
      .value = 1,
      .n_ints = 1,
      .ints = {0},
-     .home = "attn.kernel_out attn.o_latent attn.lse"},
+     .home = "attn.probs attn.kernel_out attn.o_latent attn.lse attn.index.scores"},
     {.name = "kv-read-layer",
      .about = "the cache of layer 0 is read",
      .weakest = NAN,
      .strongest = NAN,
      .seam = ASSAY_SEAM_KV_READ_LAYER,
      .value = 0,
-     .home = "attn.kernel_out attn.o_latent attn.lse"},
+     .home = "attn.probs attn.kernel_out attn.o_latent attn.lse attn.index.scores"},
     {0}};
 
 static assay_status try_slots(assay_home *home)
@@ -90,6 +90,95 @@ static assay_status try_rows(assay_home *home)
                                   .evidence = text});
 }
 
+/* Puts what the run has at `point` of layer `from` as layer `to`'s into another pass. */
+static assay_status put_as(assay_pass *pass, const assay_home *home, int step, assay_point point,
+                           int from, int to)
+{
+    assay_pass *source = assay_forced_pass(home->forced, home->judged->prompt);
+    const double *values;
+    int n_dims;
+    int64_t dims[ASSAY_MAX_DIMS], n = 1;
+    ASSAY_TRY(assay_pass_dims(&n_dims, dims, source, step, point, from));
+    for (int i = 0; i < n_dims; i++)
+        n *= dims[i];
+    ASSAY_TRY(assay_pass_value(&values, source, step, point, from));
+    return assay_pass_put(pass, step, point, to, values, n);
+}
+
+/* This step's queries with another layer's keys and values: a pass of its own. */
+static assay_status attend_other(double *out, assay_home *home, int layer)
+{
+    const assay_judged *j = home->judged;
+    assay_run *run = assay_forced_run(home->forced);
+    bool latent = assay_forced_is_latent(home->forced, j->prompt);
+    bool index = j->point == ASSAY_POINT_INDEX_SCORES;
+    assay_pass *pass;
+    assay_pass_options options = {.latent = latent, .knobs = home->knobs};
+    static const assay_point cached[][3] = {
+        {ASSAY_POINT_K, ASSAY_POINT_V, ASSAY_POINT_K_ROPE},
+        {ASSAY_POINT_KV_LATENT, ASSAY_POINT_K_ROPE, ASSAY_POINT_COUNT},
+        {ASSAY_POINT_INDEX_K, ASSAY_POINT_COUNT, ASSAY_POINT_COUNT}};
+    static const assay_point own[][3] = {
+        {ASSAY_POINT_Q, ASSAY_POINT_Q_ROPE, ASSAY_POINT_INDEX_TOPK},
+        {ASSAY_POINT_Q_LATENT, ASSAY_POINT_Q_ROPE, ASSAY_POINT_INDEX_TOPK},
+        {ASSAY_POINT_INDEX_Q, ASSAY_POINT_INDEX_WEIGHTS, ASSAY_POINT_COUNT}};
+    int which = index ? 2 : latent ? 1 : 0;
+    assay_oracle *oracle = assay_forced_oracle(home->forced);
+    ASSAY_TRY(assay_pass_new(&pass, oracle, &options));
+    assay_status s = ASSAY_OK;
+    for (int step = 0; step <= j->step; step++) {
+        const assay_run_step *at = assay_run_step_at(run, j->prompt, step);
+        int number;
+        ASSAY_GO(assay_pass_add_step(&number, pass, at->tokens, at->n_tokens, at->first_position));
+        for (int i = 0; i < 3; i++) {
+            if (cached[which][i] != ASSAY_POINT_COUNT &&
+                assay_oracle_has_point(oracle, cached[which][i], layer, latent))
+                ASSAY_GO(put_as(pass, home, step, cached[which][i], layer, j->layer));
+            if (step == j->step && own[which][i] != ASSAY_POINT_COUNT &&
+                assay_oracle_has_point(oracle, own[which][i], j->layer, latent))
+                ASSAY_GO(put_as(pass, home, step, own[which][i], j->layer, j->layer));
+        }
+    }
+    s = assay_pass_expect(out, pass, j->step, j->point, j->layer, home->knobs);
+out:
+    assay_pass_free(pass);
+    return s;
+}
+
+static assay_status try_other_cache(assay_home *home)
+{
+    const assay_judged *j = home->judged;
+    char text[320];
+    double *out;
+    const assay_run_step *at =
+        assay_run_step_at(assay_forced_run(home->forced), j->prompt, j->step);
+    int64_t rows = j->point == ASSAY_POINT_PROBS ? j->n_rows / home->shape->n_head : j->n_rows;
+    if (rows != at->n_tokens)
+        return ASSAY_OK;
+    ASSAY_TRY(assay_alloc(&out, (size_t)home->n, sizeof *out, "a value"));
+    assay_status s = ASSAY_OK;
+    for (int layer = 0; layer < home->shape->n_layer && s == ASSAY_OK; layer++) {
+        if (layer == j->layer)
+            continue;
+        s = attend_other(out, home, layer);
+        if (s == ASSAY_MISSING) {
+            s = ASSAY_OK;
+            continue;
+        }
+        snprintf(text, sizeof text, "attention with layer %d's keys and values gives the value",
+                 layer);
+        if (s == ASSAY_OK)
+            s = assay_home_offer(home, out,
+                                 &(assay_offer_text){.kind = "another layer's cache is read",
+                                                     .family = "cache",
+                                                     .complexity = 0.5,
+                                                     .fitted = json_pack("{s:i}", "layer", layer),
+                                                     .evidence = text});
+    }
+    free(out);
+    return s;
+}
+
 assay_status assay_fault_match_kv_addr(assay_home *home)
 {
     const assay_judged *j = home->judged;
@@ -100,6 +189,10 @@ assay_status assay_fault_match_kv_addr(assay_home *home)
         return ASSAY_OK;
     if (assay_home_attends(home))
         ASSAY_TRY(try_slots(home));
+    if (j->point == ASSAY_POINT_PROBS || j->point == ASSAY_POINT_LSE ||
+        j->point == ASSAY_POINT_KERNEL_OUT || j->point == ASSAY_POINT_O_LATENT ||
+        j->point == ASSAY_POINT_INDEX_SCORES)
+        ASSAY_TRY(try_other_cache(home));
     for (size_t i = 0; i < sizeof cached / sizeof *cached; i++)
         if (j->point == cached[i]) {
             ASSAY_TRY(try_layers(home));

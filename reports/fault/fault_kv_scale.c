@@ -15,14 +15,14 @@ const assay_fault_kind assay_fault_kinds_kv_scale[] = {
      .value = 1.1,
      .n_ints = 1,
      .ints = {1},
-     .home = "attn.kernel_out"},
+     .home = "attn.kernel_out attn.probs attn.lse attn.o_latent"},
     {.name = "cache-scale",
      .about = "keys and values read times a factor",
      .weakest = NAN,
      .strongest = NAN,
      .seam = ASSAY_SEAM_KV_SCALE,
      .value = 2,
-     .home = "attn.kernel_out attn.o_latent attn.lse"},
+     .home = "attn.probs attn.kernel_out attn.o_latent attn.lse attn.index.scores"},
     {0}};
 
 static assay_status try_side(assay_home *home, bool keys)

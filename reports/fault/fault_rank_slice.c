@@ -177,6 +177,32 @@ static assay_status try_projection(assay_home *home)
     return s;
 }
 
+/* Every channel is the one `shift` further: rows of the weight read too late or too early. Channels
+ * without a source are left open. */
+static assay_status try_shift(assay_home *home)
+{
+    static const int shifts[] = {1, -1, 2, -2, 4, -4, 8, -8, 16, -16, 32, -32};
+    int64_t cols = home->pair.cols;
+    char text[320];
+    for (size_t i = 0; i < sizeof shifts / sizeof *shifts; i++) {
+        if (labs(shifts[i]) * 4 > cols)
+            continue;
+        for (int64_t k = 0; k < home->n; k++) {
+            int64_t from = k % cols + shifts[i];
+            home->scratch[k] =
+                from >= 0 && from < cols ? home->expected[k + shifts[i]] : home->got[k];
+        }
+        assay_relation_score(&home->rel, home->scratch, &home->pair);
+        snprintf(text, sizeof text, "channel c is the expected channel c %+d", shifts[i]);
+        ASSAY_TRY(assay_home_offer_relation(
+            home, &(assay_offer_text){.kind = "slice shifted",
+                                      .complexity = 0.6,
+                                      .fitted = json_pack("{s:i}", "shift", shifts[i]),
+                                      .evidence = text}));
+    }
+    return ASSAY_OK;
+}
+
 assay_status assay_fault_match_rank_slice(assay_home *home)
 {
     const assay_judged *j = home->judged;
@@ -206,6 +232,10 @@ assay_status assay_fault_match_rank_slice(assay_home *home)
         if (assay_home_is(home, sharded[i]))
             for (int n = 2; n <= 8; n *= 2)
                 ASSAY_TRY(try_slices(home, n));
+    if (assay_home_multiplies(home) && j->n_interval == 0)
+        ASSAY_TRY(try_shift(home));
+    for (int n = 2; n <= 8 && assay_home_is(home, ASSAY_POINT_PROJ); n *= 2)
+        ASSAY_TRY(try_slices(home, n));
     if (assay_home_is(home, ASSAY_POINT_PROJ) && !assay_home_best(home))
         ASSAY_TRY(try_projection(home));
     return ASSAY_OK;

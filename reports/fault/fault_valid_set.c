@@ -14,28 +14,28 @@ const assay_fault_kind assay_fault_kinds_valid_set[] = {
      .strongest = NAN,
      .seam = ASSAY_SEAM_MASK_SHIFT,
      .value = 1,
-     .home = "attn.kernel_out attn.o_latent attn.lse"},
+     .home = "attn.probs attn.kernel_out attn.o_latent attn.lse"},
     {.name = "mask-short",
      .about = "the key of the token itself is not seen",
      .weakest = NAN,
      .strongest = NAN,
      .seam = ASSAY_SEAM_MASK_SHIFT,
      .value = -1,
-     .home = "attn.kernel_out attn.o_latent attn.lse"},
+     .home = "attn.probs attn.kernel_out attn.o_latent attn.lse"},
     {.name = "mask-none",
      .about = "every key of the step is seen",
      .weakest = NAN,
      .strongest = NAN,
      .seam = ASSAY_SEAM_MASK_NONE,
      .value = 1,
-     .home = "attn.kernel_out attn.o_latent attn.lse"},
+     .home = "attn.probs attn.kernel_out attn.o_latent attn.lse"},
     {.name = "window",
      .about = "only the last keys are seen",
      .weakest = 2,
      .strongest = 6,
      .seam = ASSAY_SEAM_MASK_WINDOW,
      .value = 4,
-     .home = "attn.kernel_out attn.o_latent attn.lse"},
+     .home = "attn.probs attn.kernel_out attn.o_latent attn.lse"},
     {0}};
 
 static assay_status offer(assay_home *home, const assay_knobs *knobs, const char *kind,
@@ -49,16 +49,26 @@ static assay_status offer(assay_home *home, const assay_knobs *knobs, const char
                                                         .evidence = evidence});
 }
 
-static assay_status try_borders(assay_home *home)
+/* Where every visible key is selected, a captured selection says nothing; a mask that lets more
+ * keys through must not be cut by it. */
+static assay_knobs start(const assay_home *home, int n_keys)
+{
+    assay_knobs knobs = *home->knobs;
+    if (n_keys <= knobs.index_top_k)
+        knobs.dense = true;
+    return knobs;
+}
+
+static assay_status try_borders(assay_home *home, int n_keys)
 {
     static const int shifts[] = {1, -1, 2, -2, 3, 4, 8};
     char text[320];
-    assay_knobs knobs = *home->knobs;
+    assay_knobs knobs = start(home, n_keys);
     knobs.mask_none = true;
     ASSAY_TRY(offer(home, &knobs, "no causal mask", 0.2, NULL,
                     "attention over every key of the step gives the value"));
     for (size_t i = 0; i < sizeof shifts / sizeof *shifts; i++) {
-        knobs = *home->knobs;
+        knobs = start(home, n_keys);
         knobs.mask_shift += shifts[i];
         snprintf(text, sizeof text, "query t sees keys up to t%+d", shifts[i]);
         ASSAY_TRY(offer(home, &knobs, "causal border shifted", 0.3,
@@ -110,7 +120,7 @@ assay_status assay_fault_match_valid_set(assay_home *home)
     const assay_run_step *step =
         assay_run_step_at(assay_forced_run(home->forced), j->prompt, j->step);
     int n_keys = (int)(step->first_position + step->n_tokens);
-    ASSAY_TRY(try_borders(home));
+    ASSAY_TRY(try_borders(home, n_keys));
     ASSAY_TRY(try_ends(home, n_keys));
     if (assay_home_best(home))
         return ASSAY_OK;

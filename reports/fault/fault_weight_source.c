@@ -44,6 +44,35 @@ const assay_fault_kind assay_fault_kinds_weight_source[] = {
      .home = "logits"},
     {0}};
 
+/*
+ * No map leads from expected to got, yet the size is right in every row: what a product with
+ * numbers of the right size gives.
+ */
+static assay_status try_cloud(assay_home *home)
+{
+    const assay_judged *j = home->judged;
+    if (!assay_home_multiplies(home) || j->n_interval > 2)
+        return ASSAY_OK;
+    for (int64_t r = 0; r < j->n_rows; r++) {
+        double got = 0, want = 0, cross = 0;
+        for (int64_t i = r * j->n_cols; i < (r + 1) * j->n_cols; i++) {
+            got += home->got[i] * home->got[i];
+            want += home->expected[i] * home->expected[i];
+            cross += home->got[i] * home->expected[i];
+        }
+        if (!(got > want / 100 && got < want * 100 && cross * cross < 0.16 * got * want))
+            return ASSAY_OK;
+    }
+    return assay_home_offer(
+        home, home->got,
+        &(assay_offer_text){.kind = "numbers of another tensor or of none",
+                            .complexity = 4,
+                            .shape_only = true,
+                            .evidence =
+                                "every row has the right size and no likeness to what is "
+                                "expected; no other layer's weight and no map explains it"});
+}
+
 assay_status assay_fault_match_weight_source(assay_home *home)
 {
     const assay_judged *j = home->judged;
@@ -53,12 +82,13 @@ assay_status assay_fault_match_weight_source(assay_home *home)
     if (assay_home_is(home, ASSAY_POINT_LOGITS)) {
         assay_knobs knobs = *home->knobs;
         knobs.head_tied = !knobs.head_tied;
-        return assay_home_offer_variant(
+        ASSAY_TRY(assay_home_offer_variant(
             home, &knobs,
             &(assay_offer_text){.kind = "output head tied to the embedding",
                                 .complexity = 0.2,
                                 .evidence = "final_norm times the embedding's rows gives the "
-                                            "logits"});
+                                            "logits"}));
+        return try_cloud(home);
     }
     if (j->layer < 0 || !assay_home_weighs(home))
         return ASSAY_OK;
@@ -75,5 +105,5 @@ assay_status assay_fault_match_weight_source(assay_home *home)
                                 .fitted = json_pack("{s:i}", "layer", layer),
                                 .evidence = text}));
     }
-    return ASSAY_OK;
+    return try_cloud(home);
 }
