@@ -2,11 +2,26 @@
  * The audit as a row: names and shapes of all tensors, then every byte of them (suites/audit.h).
  */
 #include "suites/audit.h"
+#include "suites/audit_against.h"
 #include "suites/check.h"
 
 #define MAX_DETAILS 20
 
-static assay_status judge(assay_check_row *row, const assay_audit *audit)
+/* The second source, if one is given. */
+static assay_status compare(assay_audit *audit, const assay_check_context *context)
+{
+    assay_safetensors *source = NULL;
+    const char *path = context->options->against_path;
+    if (!path)
+        return ASSAY_OK;
+    ASSAY_TRY(assay_safetensors_open(&source, path));
+    assay_status s =
+        assay_audit_against(audit, context->file, source, context->engine.n_threads, NULL, NULL);
+    assay_safetensors_close(source);
+    return s;
+}
+
+static assay_status judge(assay_check_row *row, const assay_audit *audit, const char *against)
 {
     for (int i = 0; i < audit->notes.n; i++)
         ASSAY_TRY(assay_strings_add(&row->details, "%s", audit->notes.items[i]));
@@ -24,8 +39,9 @@ static assay_status judge(assay_check_row *row, const assay_audit *audit)
                                (long long)audit->n_undecodable, (long long)audit->n_tensors);
     return assay_check_say(row, ASSAY_VERDICT_PASS,
                            "%lld tensors: all there, none unknown, finite, no zero or repeated "
-                           "rows, scales alike over layers",
-                           (long long)audit->n_tensors);
+                           "rows, scales alike over layers%s%s",
+                           (long long)audit->n_tensors, against ? "; equal to " : "",
+                           against ? against : "");
 }
 
 assay_status assay_check_weights(assay_check_row *row, assay_check_context *context)
@@ -35,9 +51,11 @@ assay_status assay_check_weights(assay_check_row *row, assay_check_context *cont
     if (s == ASSAY_OK)
         s = assay_audit_contents(&audit, context->file, context->engine.n_threads, NULL, NULL);
     if (s == ASSAY_OK)
+        s = compare(&audit, context);
+    if (s == ASSAY_OK)
         s = assay_audit_report(context->result, &audit, context->options->reproduce);
     if (s == ASSAY_OK)
-        s = judge(row, &audit);
+        s = judge(row, &audit, context->options->against_path);
     if (s == ASSAY_OK && !context->model && row->verdict == ASSAY_VERDICT_PASS)
         s = assay_check_say(row,
                             assay_status_exit(context->model_status) == 125

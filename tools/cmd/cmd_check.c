@@ -10,17 +10,19 @@
 #include "tools/options.h"
 #include "tools/progress.h"
 
-enum { KEY_REFERENCE = 0x400, KEY_TWIN, KEY_LIST };
+enum { KEY_REFERENCE = 0x400, KEY_TWIN, KEY_LIST, KEY_AGAINST };
 
 static const struct argp_option options[] = {
     {"reference", KEY_REFERENCE, "REF", 0, "A trusted capture of this model, ours or imported", 0},
     {"twin", KEY_TWIN, "REF", 0, "The reference's computation in the engine's precision", 0},
+    {"against", KEY_AGAINST, "DIR", 0,
+     "Compare every weight with this safetensors checkpoint (folder, file or index)", 0},
     {"list", KEY_LIST, "FILE", 0,
      "A checklist in YAML: which rows on which models, what is required, what is accepted", 0},
     {0}};
 
 typedef struct own {
-    const char *reference, *twin, *list;
+    const char *reference, *twin, *list, *against;
 } own;
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -35,6 +37,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_LIST:
         o->list = arg;
+        return 0;
+    case KEY_AGAINST:
+        o->against = arg;
         return 0;
     case ARGP_KEY_END:
         if (o->twin && !o->reference)
@@ -57,6 +62,7 @@ static assay_status check(assay_result *result, const own *o, assay_options *com
     c.model_path = common->n_args ? common->args[0] : NULL;
     c.reference_path = o->reference;
     c.twin_path = o->twin;
+    c.against_path = o->against;
     c.profile = common->profile;
     c.engine.backend = common->backend;
     c.engine.path = common->path;
