@@ -10,6 +10,9 @@
  *       "cuda"), mode ("eager" | "graph")                strings; absent: not known
  *       ranks, rank        i32
  *       profile            string, optional: row of references/profile.def
+ *       naming             string, optional: "modules" when datasets bear the names that the engine
+ *                          gives its modules, as tools/python/assay_torch.py writes; default
+ *                          "points"
  *   /prompts/<name>        attributes text (optional), greedy (i32 [n], optional)
  *   /prompts/<name>/tokens i32 [n]            the prompt
  *   /prompts/<name>/steps/0000                attributes phase ("prefill" | "decode"),

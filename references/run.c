@@ -354,6 +354,18 @@ assay_status assay_run_pass_over(assay_run *run, const char *prompt)
     return assay_run_text(&run->others, run, "%s %.100s", before, prompt);
 }
 
+/* A capture of ours whose datasets bear the modules' names (attribute naming). */
+static assay_status names_modules(bool *out, assay_run *run)
+{
+    const char *naming;
+    ASSAY_TRY(assay_run_attr(&naming, run, run->files[0].id, "/", "naming", "points"));
+    *out = !strcmp(naming, "modules");
+    if (!*out && strcmp(naming, "points"))
+        return assay_fail(ASSAY_BAD_FILE, "attribute naming '%s' is neither points nor modules",
+                          naming);
+    return ASSAY_OK;
+}
+
 assay_status assay_run_open(assay_run **out, const char *const *paths, int n_paths,
                             const assay_run_options *options)
 {
@@ -369,7 +381,7 @@ assay_status assay_run_open(assay_run **out, const char *const *paths, int n_pat
     run->info.dtype = ASSAY_DTYPE_F32;
     assay_status s;
     int64_t format;
-    bool found;
+    bool found, modules;
     ASSAY_GO(open_files(run, &o, paths, n_paths));
     ASSAY_GO(assay_h5_attr_int(&format, &found, run->files[0].id, "/", "assay_capture"));
     if (found && format != 1) {
@@ -377,9 +389,11 @@ assay_status assay_run_open(assay_run **out, const char *const *paths, int n_pat
                        run->info.path, (long long)format);
         goto out;
     }
+    ASSAY_GO(names_modules(&modules, run));
     for (int i = 0; i < n_paths; i++) {
         ASSAY_GO(assay_run_read_ranks(run, i));
-        ASSAY_GO(found ? assay_run_open_capture(run, i, &o) : assay_run_open_foreign(run, i, &o));
+        ASSAY_GO(found && !modules ? assay_run_open_capture(run, i, &o)
+                                   : assay_run_open_foreign(run, i, &o));
     }
     if (run->info.n_ranks > 1 && !run->is_master)
         ASSAY_GO(assay_run_join_ranks(run));

@@ -2,7 +2,9 @@
  * Dumps of other engines: one group per step, one dataset per tensor, named as the engine names it.
  *
  *   /<prompt>/step0000/<name>   several prompts, or
- *   /step0000/<name>            one prompt, called "default"
+ *   /step0000/<name>            one prompt, called "default", or
+ *   /prompts/<prompt>/steps/0000/<name>   a capture of ours whose attribute naming is "modules"
+ *                                         (tools/python/assay_torch.py)
  *
  * Passes over a file: list all names; learn the sizes that shapes show; map every name by
  * names.def. Values stay where they are.
@@ -32,6 +34,7 @@ typedef struct dump {
     int index; /* of the file */
     assay_family family;
     bool is_ggml, is_vllm, is_mla;
+    bool is_capture;   /* naming = modules */
     step_names *steps; /* of all prompts, in order */
     int n_steps;
     int n_listed; /* prompts */
@@ -154,6 +157,12 @@ static assay_status read_about(dump *d)
     ASSAY_TRY(assay_run_attr(&info->model_class, run, d->file, "/", "model_class", ""));
     ASSAY_TRY(assay_run_attr(&info->model_sha256, run, d->file, "/", "model_sha256", ""));
     ASSAY_TRY(assay_run_attr(&dtype, run, d->file, "/", "dtype", "float32"));
+    if (d->is_capture) {
+        int64_t complete = 0;
+        bool found;
+        ASSAY_TRY(assay_h5_attr_int(&complete, &found, d->file, "/", "complete"));
+        info->is_complete = complete == 1;
+    }
     info->architecture = class_architecture(info->model_class);
     info->dtype = dtype_of(dtype);
     if (info->dtype == ASSAY_DTYPE_COUNT)
@@ -176,8 +185,10 @@ static assay_status add_step(dump *d, const char *format, const char *prompt, co
     return assay_h5_list(&s->names, d->file, s->group);
 }
 
-static bool is_step(const char *name)
+static bool is_step(const dump *d, const char *name)
 {
+    if (d->is_capture)
+        return isdigit((unsigned char)name[0]);
     return !strncmp(name, "step", 4) && isdigit((unsigned char)name[4]);
 }
 
@@ -199,7 +210,7 @@ static assay_status list_prompt(dump *d, const char *name, const char *group,
     d->n_new = 0;
     int first = d->n_steps;
     for (int i = 0; i < members->n; i++)
-        if (is_step(members->items[i]))
+        if (is_step(d, members->items[i]))
             ASSAY_TRY(add_step(d, "%s/%s", group, members->items[i]));
     p = &run->prompts[d->n_prompt];
     if (d->index > 0 && p->n_steps != d->n_steps - first)
@@ -213,10 +224,10 @@ static assay_status list_prompt(dump *d, const char *name, const char *group,
     return ASSAY_OK;
 }
 
-static bool any_step(const assay_h5_names *members)
+static bool any_step(const dump *d, const assay_h5_names *members)
 {
     for (int i = 0; i < members->n; i++)
-        if (is_step(members->items[i]))
+        if (is_step(d, members->items[i]))
             return true;
     return false;
 }
@@ -224,19 +235,20 @@ static bool any_step(const assay_h5_names *members)
 static assay_status list_prompts(dump *d)
 {
     assay_h5_names root = {NULL, 0}, members = {NULL, 0};
-    ASSAY_TRY(assay_h5_list(&root, d->file, "/"));
+    const char *base = d->is_capture ? "/prompts" : "", *tail = d->is_capture ? "/steps" : "";
+    ASSAY_TRY(assay_h5_list(&root, d->file, d->is_capture ? base : "/"));
     assay_status s = ASSAY_OK;
-    if (any_step(&root)) {
+    if (any_step(d, &root)) {
         s = list_prompt(d, "default", "", &root);
         goto out;
     }
     for (int i = 0; i < root.n; i++) {
         char group[512];
-        snprintf(group, sizeof group, "/%.500s", root.items[i]);
+        snprintf(group, sizeof group, "%s/%.480s%s", base, root.items[i], tail);
         if (assay_h5_kind(d->file, group) != 'g')
             continue;
         ASSAY_GO(assay_h5_list(&members, d->file, group));
-        if (any_step(&members))
+        if (any_step(d, &members))
             ASSAY_GO(list_prompt(d, root.items[i], group, &members));
         assay_h5_names_clear(&members);
     }
@@ -341,7 +353,7 @@ static assay_status count_tokens(dump *d, int step, assay_step_data *data)
 {
     char path[1024];
     int64_t n;
-    ASSAY_TRY(dataset_path(path, d, step, "input_tokens"));
+    ASSAY_TRY(dataset_path(path, d, step, d->is_capture ? "tokens" : "input_tokens"));
     if (assay_h5_kind(d->file, path) == 'd') {
         const int32_t *before = data->about.tokens;
         ASSAY_TRY(assay_h5_read_ids(&data->tokens, &n, d->file, path));
@@ -464,6 +476,27 @@ static assay_status learn_sizes(dump *d)
     return ASSAY_OK;
 }
 
+/* 16-bit words are of the format that attribute origin names; `rows`: only some were kept. */
+static assay_status read_origin(dump *d, assay_entry *e, const char *path)
+{
+    const char *origin;
+    ASSAY_TRY(assay_run_attr(&origin, d->run, d->file, path, "origin", "f32"));
+    assay_dtype type = assay_dtype_from_name(origin);
+    if (type == ASSAY_DTYPE_COUNT)
+        return assay_fail(ASSAY_BAD_FILE, "'%s': origin '%s' is not a known number format", path,
+                          origin);
+    bool half = type == ASSAY_DTYPE_F16 || type == ASSAY_DTYPE_BF16;
+    if (e->source.info.is_unsigned16 != half)
+        return assay_fail(ASSAY_BAD_FILE, "'%s': origin '%s' does not fit the stored type", path,
+                          origin);
+    if (half)
+        e->source.packed = type;
+    if (!assay_point_at(e->seen.point)->is_ids)
+        e->seen.origin = type;
+    e->seen.has_values = H5Aexists_by_name(d->file, path, "rows", H5P_DEFAULT) <= 0;
+    return ASSAY_OK;
+}
+
 /* The tensor beside it that is added. */
 static assay_status add_second(dump *d, assay_entry *e)
 {
@@ -474,7 +507,7 @@ static assay_status add_second(dump *d, assay_entry *e)
     ASSAY_TRY(assay_run_text(&text, d->run, "%s.out1", e->source.path));
     second->path = (char *)text;
     second->file = e->source.file;
-    second->packed = ASSAY_DTYPE_COUNT;
+    second->packed = e->source.packed;
     ASSAY_TRY(shape_of(&second->info, d, text));
     if (second->info.count != e->source.info.count || !second->info.is_number)
         return assay_fail(ASSAY_BAD_FILE, "'%s' and '%s' do not have one shape", e->source.path,
@@ -512,6 +545,8 @@ static assay_status fill_entry(dump *d, int step, const char *path, const assay_
     e->plan = *plan;
     e->source.info = *info;
     e->source.packed = ASSAY_DTYPE_COUNT;
+    if (d->is_capture)
+        ASSAY_TRY(read_origin(d, e, path));
     const char *text;
     ASSAY_TRY(assay_run_text(&text, d->run, "%s", path));
     e->source.path = (char *)text;
@@ -525,7 +560,8 @@ static assay_status map_row(dump *d, int step, const char *name, const assay_nam
     char path[1024];
     ASSAY_TRY(dataset_path(path, d, step, name));
     const assay_point_info *point = assay_point_at(row->point);
-    bool is_ids = info->dtype >= ASSAY_DTYPE_I8 && info->dtype < ASSAY_DTYPE_COUNT;
+    bool is_ids = info->dtype >= ASSAY_DTYPE_I8 && info->dtype < ASSAY_DTYPE_COUNT &&
+                  !(d->is_capture && info->is_unsigned16);
     if (point->per_layer != (layer >= 0))
         return assay_run_add_unmapped(d->run, "%s: %s", path,
                                       layer < 0 ? "the name does not say the layer"
@@ -621,7 +657,8 @@ static assay_status map_step(dump *d, int step, int64_t *position)
     assay_step_data *data = step_data(d, step);
     bool found;
     data->about.is_prefill = step == d->first_step;
-    ASSAY_TRY(assay_h5_attr_int(position, &found, d->file, d->steps[step].group, "position"));
+    ASSAY_TRY(assay_h5_attr_int(position, &found, d->file, d->steps[step].group,
+                                d->is_capture ? "first_position" : "position"));
     if (*position < 0 || *position > INT32_MAX || data->about.n_tokens > INT32_MAX)
         return assay_fail(ASSAY_BAD_FILE, "'%s': position %lld is out of range",
                           d->steps[step].group, (long long)*position);
@@ -632,7 +669,7 @@ static assay_status map_step(dump *d, int step, int64_t *position)
     const assay_h5_names *names = &d->steps[step].names;
     for (int i = 0; i < names->n; i++) {
         const char *name = names->items[i];
-        if (!strcmp(name, "input_tokens"))
+        if (!strcmp(name, d->is_capture ? "tokens" : "input_tokens"))
             continue;
         char path[1024];
         bool known;
@@ -660,6 +697,8 @@ static assay_status map_prompts(dump *d)
         char group[1024];
         snprintf(group, sizeof group, "%s", d->n_steps ? d->steps[at].group : "");
         *strrchr(group, '/') = '\0';
+        if (d->is_capture)
+            *strrchr(group, '/') = '\0';
         if (d->index == 0)
             ASSAY_TRY(read_prompt(d, group));
         int64_t position = 0;
@@ -701,6 +740,7 @@ assay_status assay_run_open_foreign(assay_run *run, int file, const assay_run_op
 {
     dump d = {.run = run, .options = options, .file = run->files[file].id, .index = file};
     assay_status s;
+    d.is_capture = assay_h5_kind(d.file, "/prompts") == 'g';
     assay_name_map *map = NULL;
     if (options->names)
         ASSAY_TRY(assay_name_map_open(&map, options->names));

@@ -1,0 +1,523 @@
+"""Capture what a PyTorch model computes, and put reference values in its place, for assay.
+
+    import assay_torch
+    with assay_torch.capture(model, "cap.h5", points="layers.0-3", tier="full", budget="2GB", prompt="count"):
+        model(input_ids=ids)                    # prefill: step 0
+        model(input_ids=next_id, ...)           # decode: step 1 ...
+    # then:  assay diagnose cap.h5 --model MODEL.gguf
+
+    with assay_torch.force(model, "ref.h5", points="layers.2.mlp"):
+        model(input_ids=ids)                    # the module's output is taken from the file
+
+Needs torch (or anything with nn.Module's hooks), h5py and numpy; no build.
+
+The file is assay's capture format 1 (probes/capture.h) with attribute naming = "modules": datasets are named by
+module path (model.layers.0.mlp; .out1, .out2 further members of a tuple), and assay's name maps say which point that
+is and how it lies. Tensors are cloned when they are seen, so later writes in place do not change what was kept; the
+statistics are computed from the clone, and their checksum is in the file.
+"""
+import contextlib, datetime, os, re, sys
+import h5py, numpy as np
+
+__all__ = ["capture", "force", "sketch", "statistics", "install_vllm"]
+
+GOLDEN, SEED = 0x9E3779B97F4A7C15, 0x61737361795F3031
+MASK = (1 << 64) - 1
+ROWS, NUMBERS = 32, 256
+COLUMNS = ("n", "nan", "+inf", "-inf", "zero", "poison", "min", "max", "mean", "l2")
+
+
+# ---- numbers: the formulas of probes/recorder.h -------------------------------------------------------------------
+
+def mix(z):
+    """splitmix64's output function on an array of uint64"""
+    with np.errstate(over="ignore"):
+        z = np.asarray(z, np.uint64).copy()
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return z ^ (z >> np.uint64(31))
+
+
+def widen(words, origin):
+    """stored words -> numbers"""
+    if origin == "bf16" and words.dtype == np.uint16:
+        return (words.astype(np.uint32) << 16).view(np.float32)
+    if origin == "f16" and words.dtype == np.uint16:
+        return words.view(np.float16).astype(np.float32)
+    return words
+
+
+def sketch(x):
+    """[groups of 32 rows, 256] float32: a fixed random projection, linear in x"""
+    x = np.asarray(x)
+    rows = x.reshape(x.shape[0] if x.ndim else 1, -1).astype(np.float64)
+    rows = np.where(np.isfinite(rows), rows, 0.0)
+    out = []
+    for first in range(0, rows.shape[0], ROWS):
+        part = rows[first:first + ROWS].reshape(-1)
+        sums = np.zeros(NUMBERS)
+        for at in range(0, part.size, 4096):  # signs of 4096 elements at a time: 8 MiB
+            values = part[at:at + 4096]
+            element = np.arange(at, at + values.size, dtype=np.uint64)
+            for word in range(NUMBERS // 64):
+                with np.errstate(over="ignore"):
+                    bits = mix(np.uint64(SEED) + (np.uint64(4) * element + np.uint64(word + 1)) * np.uint64(GOLDEN))
+                minus = (bits[:, None] >> np.arange(64, dtype=np.uint64)[None, :]) & np.uint64(1)
+                signed = np.where(minus == 1, -values[:, None], values[:, None])
+                # in the order of the elements, one after the other, as the C recorder adds
+                lane = slice(64 * word, 64 * word + 64)
+                sums[lane] = np.add.accumulate(np.vstack([sums[lane][None], signed]), axis=0)[-1]
+        with np.errstate(over="ignore"):
+            out.append((sums / 16).astype(np.float32))
+    return np.array(out, np.float32).reshape(-1, NUMBERS)
+
+
+def statistics(words, origin):
+    """(row of COLUMNS as float64, checksum) of stored words"""
+    words = np.ascontiguousarray(words)
+    x = widen(words, origin).astype(np.float64).reshape(-1)
+    bits = words.reshape(-1).view({1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}[words.dtype.itemsize])
+    with np.errstate(over="ignore"):
+        order = (np.arange(x.size, dtype=np.uint64) + np.uint64(1)) * np.uint64(GOLDEN)
+        checksum = int(mix(bits.astype(np.uint64) + order).sum(dtype=np.uint64)) if x.size else 0
+    poison = 0
+    if words.dtype == np.float32:
+        poison = int(((bits & np.uint32(0xFFF00000)) == np.uint32(0x7FE00000)).sum())
+    finite = x[np.isfinite(x)]
+    some = finite.size > 0
+    with np.errstate(over="ignore"):
+        l2 = np.sqrt(np.add.accumulate(finite * finite)[-1]) if some else 0
+    row = [x.size, np.isnan(x).sum(), np.isposinf(x).sum(), np.isneginf(x).sum(), (x == 0).sum(), poison,
+           finite.min() if some else 0, finite.max() if some else 0,
+           np.add.accumulate(finite)[-1] / finite.size if some else 0,
+           l2]
+    return np.array(row, np.float64), checksum
+
+
+# ---- tensors ------------------------------------------------------------------------------------------------------
+
+def _is_tensor(x):
+    return isinstance(x, np.ndarray) or (hasattr(x, "detach") and hasattr(x, "data_ptr"))
+
+
+def _clone(x):
+    """(numpy words, origin) of a tensor, copied now"""
+    if isinstance(x, np.ndarray):
+        words = np.array(x, copy=True)
+    else:
+        import torch
+        x = x.detach()
+        if hasattr(x, "full_tensor"):  # DTensor of tensor-parallel runs: what this rank holds
+            x = x.to_local()
+        kind = str(x.dtype)
+        x = x.to("cpu", copy=True).contiguous()
+        if kind == "torch.bfloat16":
+            return x.view(torch.int16).numpy().view(np.uint16), "bf16"
+        if "float8" in kind:
+            x = x.float()
+        words = x.numpy()
+    if words.dtype == np.float16:
+        return words.view(np.uint16), "f16"
+    if words.dtype == np.bool_:
+        words = words.astype(np.int8)
+    if np.iscomplexobj(words):
+        return None, None
+    names = {np.dtype(np.float32): "f32", np.dtype(np.float64): "f64", np.dtype(np.int32): "i32",
+             np.dtype(np.int64): "i64", np.dtype(np.int8): "i8"}
+    if words.dtype not in names:
+        words = words.astype(np.int64 if words.dtype.kind in "iu" else np.float32)
+    return words, names[words.dtype]
+
+
+def _address(x):
+    return x.ctypes.data if isinstance(x, np.ndarray) else x.data_ptr()
+
+
+def _members(output):
+    """(suffix, tensor) of a module's output"""
+    if _is_tensor(output):
+        return [("", output)]
+    if hasattr(output, "to_tuple"):
+        output = output.to_tuple()
+    if isinstance(output, (tuple, list)):
+        return [("" if i == 0 else f".out{i}", x) for i, x in enumerate(output) if _is_tensor(x)]
+    return []
+
+
+def parse_size(text):
+    """"2GB", "512M", 1000 -> bytes; None: no bound"""
+    if text is None or isinstance(text, int):
+        return text
+    m = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)I?B?\s*", text.upper())
+    if not m:
+        raise ValueError(f"budget {text!r}: expected a size such as 2GB or 512M")
+    return int(float(m[1]) * 1024 ** " KMGT".index(m[2] or " "))
+
+
+def parse_points(text):
+    """"layers.0-3", "layers.0,2 norm", "layers.*.mlp" -> predicate over module paths. Words are alternatives; a word
+    matches a path that contains it as a run of whole components, or the path's end."""
+    if not text:
+        return lambda path: True
+    patterns = []
+    for word in re.split(r"[\s;]+", text.strip()):
+        parts = []
+        for part in word.split("."):
+            if re.fullmatch(r"[\d,\-]*\d[\d,\-]*", part):
+                numbers = set()
+                for one in part.split(","):
+                    m = re.fullmatch(r"(\d+)(?:-(\d+))?", one)
+                    if not m or (m[2] and int(m[2]) < int(m[1])):
+                        raise ValueError(f"points {text!r}: {one!r} is not a number or a range a-b")
+                    numbers |= set(range(int(m[1]), int(m[2] or m[1]) + 1))
+                parts.append("(?:" + "|".join(map(str, sorted(numbers))) + ")")
+            else:
+                parts.append(re.escape(part).replace(r"\*", r"[^.]*"))
+        patterns.append(re.compile(r"(?:^|.*\.)" + r"\.".join(parts) + r"(?:\..*)?$"))
+    return lambda path: any(p.match(path) for p in patterns)
+
+
+# ---- the file -----------------------------------------------------------------------------------------------------
+
+class _Writer:
+    """capture format 1: temporary name, flushed after each step, complete = 1 last, then renamed"""
+
+    def __init__(self, path, tier, budget, about):
+        if tier not in ("stats", "sketch", "rows", "full"):
+            raise ValueError(f"tier {tier!r}: expected stats, sketch, rows or full")
+        self.path, self.temporary, self.tier, self.budget, self.used = path, path + ".partial", tier, budget, 0
+        self.file = h5py.File(self.temporary, "w")
+        self.dropped, self.step, self.prompt, self.rows, self.sketches = [], -1, None, [], []
+        a = self.file.attrs
+        a["assay_capture"], a["complete"], a["naming"] = np.int32(1), np.int32(0), "modules"
+        a["created"] = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+        for name, value in about.items():
+            a[name] = value
+        self.file.create_group("prompts")
+
+    def begin_prompt(self, name, tokens, text=None):
+        self.end_prompt()
+        self.prompt = self.file["prompts"].create_group(name)
+        if text is not None:
+            self.prompt.attrs["text"] = text
+        self.prompt["tokens"] = np.asarray(tokens, np.int32)
+        self.prompt.create_group("steps")
+        self.step = -1
+
+    def begin_step(self, tokens, first_position):
+        self.file.flush()
+        self.step += 1
+        self.group = self.prompt["steps"].create_group(f"{self.step:04d}")
+        self.group.attrs["phase"] = "prefill" if self.step == 0 or len(tokens) > 1 else "decode"
+        self.group.attrs["first_position"] = np.int64(first_position)
+        self.group.attrs["n_tokens"] = np.int64(len(tokens))
+        self.group["tokens"] = np.asarray(tokens, np.int32)
+
+    def value(self, name, words, origin, address):
+        row, checksum = statistics(words, origin)
+        if self.tier == "sketch":
+            for group, numbers in enumerate(sketch(widen(words, origin))):
+                self.sketches.append((len(self.rows), group, numbers))
+        self.rows.append((name, self.step, row, checksum))
+        if self.tier not in ("rows", "full") or name in self.group:
+            return
+        kept = None
+        axis = 1 if words.ndim > 2 and words.shape[0] == 1 else 0
+        if self.tier == "rows" and words.ndim and words.shape[axis] > 4:
+            n = words.shape[axis]
+            kept = np.array([0, 1, n - 2, n - 1], np.int32)
+            words = np.take(words, kept, axis)
+        if self.budget is not None and self.used + words.nbytes > self.budget:
+            self.dropped.append(f"{self.group.name}/{name}: {words.nbytes} bytes are over the budget of {self.budget}")
+            return
+        self.used += words.nbytes
+        data = self.group.create_dataset(name, data=words)
+        data.attrs["origin"] = origin
+        data.attrs["counts"] = np.array([row[1], row[2], row[3], row[4], row[5]], np.int64)
+        data.attrs["buffer"] = np.array([address, 0, 0, address, 0, 0], np.uint64)
+        data.attrs["checksum"] = np.uint64(checksum)
+        if kept is not None:
+            data.attrs["rows"] = kept
+
+    def end_prompt(self):
+        if self.prompt is None or not self.rows:
+            return
+        g = self.prompt.create_group("stats")
+        g.attrs["columns"] = " ".join(COLUMNS)
+        g["point"] = np.array([r[0].encode() for r in self.rows], "S64" if max(len(r[0]) for r in self.rows) < 64 else None)
+        g["step"] = np.array([r[1] for r in self.rows], np.int32)
+        g["values"] = np.array([r[2] for r in self.rows], np.float64)
+        g["checksum"] = np.array([r[3] for r in self.rows], np.uint64)
+        if self.sketches:
+            g = self.prompt.create_group("sketch")
+            g["row"] = np.array([s[:2] for s in self.sketches], np.int32)
+            g["values"] = np.array([s[2] for s in self.sketches], np.float32)
+        self.rows, self.sketches = [], []
+
+    def finish(self):
+        self.end_prompt()
+        if self.dropped:
+            self.file.create_dataset("dropped", data=self.dropped, dtype=h5py.string_dtype())
+        self._close()
+        with h5py.File(self.temporary, "r+") as f:
+            f.attrs["complete"] = np.int32(1)
+        self._sync()
+        os.replace(self.temporary, self.path)
+
+    def abandon(self):
+        self.file.close()
+        os.unlink(self.temporary)
+
+    def _close(self):
+        self.file.close()
+        self._sync()
+
+    def _sync(self):
+        with open(self.temporary, "rb") as f:
+            os.fsync(f.fileno())
+
+
+# ---- hooks --------------------------------------------------------------------------------------------------------
+
+def _first_ids(args, kwargs):
+    """token ids of a call of the whole model: int array [n]"""
+    candidates = [kwargs.get("input_ids")] + list(args) + list(kwargs.values())
+    for x in candidates:
+        if not _is_tensor(x):
+            continue
+        words, origin = _clone(x)
+        if origin in ("i32", "i64") and words.ndim in (1, 2):
+            if words.ndim == 2 and words.shape[0] != 1:
+                raise ValueError(f"a batch of {words.shape[0]} sequences: capture one sequence at a time")
+            return words.reshape(-1)
+    return None
+
+
+def _first_position(kwargs, default):
+    for name in ("cache_position", "position_ids", "positions"):
+        x = kwargs.get(name)
+        if _is_tensor(x):
+            words, _ = _clone(x)
+            return int(words.reshape(-1)[0])
+    return default
+
+
+class _AttentionTap:
+    """Shows what attention functions of transformers' modeling files are given and give back:
+    self_attn.query, key, value, attn_kernel_out, probs."""
+
+    def __init__(self, model, show):
+        self.paths = {id(m): path for path, m in model.named_modules()}
+        self.show, self.undo = show, []
+        seen = set()
+        for _, m in model.named_modules():
+            module = sys.modules.get(type(m).__module__)
+            if module is None or id(module) in seen or not type(m).__name__.endswith("Attention"):
+                continue
+            seen.add(id(module))
+            for name in ("eager_attention_forward", "ALL_ATTENTION_FUNCTIONS"):
+                if hasattr(module, name):
+                    old = getattr(module, name)
+                    new = self.wrap(old) if name.startswith("eager") else _Table(old, self.wrap)
+                    setattr(module, name, new)
+                    self.undo.append((module, name, old))
+
+    def wrap(self, function):
+        def attention(module, query, key, value, *args, **kwargs):
+            path = self.paths.get(id(module))
+            if path is not None:
+                for name, x in (("query", query), ("key", key), ("value", value)):
+                    self.show(f"{path}.{name}", x)
+            out = function(module, query, key, value, *args, **kwargs)
+            if path is not None:
+                outs = out if isinstance(out, tuple) else (out,)
+                self.show(f"{path}.attn_kernel_out", outs[0])
+                if len(outs) > 1 and _is_tensor(outs[1]):
+                    self.show(f"{path}.probs", outs[1])
+            return out
+        attention.assay_wrapped = True
+        return attention
+
+    def close(self):
+        for module, name, old in reversed(self.undo):
+            setattr(module, name, old)
+
+
+class _Table:
+    """transformers' table of attention functions, each wrapped when it is looked up"""
+
+    def __init__(self, table, wrap):
+        self._table, self._wrap = table, wrap
+
+    def _one(self, function):
+        return function if function is None or getattr(function, "assay_wrapped", False) else self._wrap(function)
+
+    def __getitem__(self, key):
+        return self._one(self._table[key])
+
+    def get(self, key, default=None):
+        return self._one(self._table.get(key, default))
+
+    def get_interface(self, *args, **kwargs):
+        return self._one(self._table.get_interface(*args, **kwargs))
+
+    def __getattr__(self, name):
+        return getattr(self._table, name)
+
+    def __contains__(self, key):
+        return key in self._table
+
+
+def _ranks():
+    try:
+        import torch.distributed as dist
+        if dist.is_available() and dist.is_initialized():
+            return dist.get_rank(), dist.get_world_size()
+    except ImportError:
+        pass
+    return 0, 1
+
+
+def _dtype_of(model):
+    for p in getattr(model, "parameters", lambda: [])():
+        return {"torch.bfloat16": "bf16", "torch.float16": "f16", "torch.float64": "f64"}.get(str(p.dtype), "f32")
+    return "f32"
+
+
+@contextlib.contextmanager
+def capture(model, path, points=None, tier="full", budget=None, prompt="default", text=None, producer="transformers",
+            rank=None, ranks=None, model_sha256=None, attention=True):
+    """Captures every module whose path `points` selects while the block runs. Each call of the model is a step.
+    Several ranks write one file each: '.rank<r>of<n>' is put in front of the ending."""
+    here, n = _ranks()
+    rank, ranks = here if rank is None else rank, n if ranks is None else ranks
+    if ranks > 1:
+        stem, dot, end = path.rpartition(".")
+        path = f"{stem if dot else path}.rank{rank}of{ranks}{dot}{end if dot else ''}"
+    about = {"producer": producer, "model_class": type(model).__name__, "dtype": _dtype_of(model),
+             "rank": np.int32(rank), "ranks": np.int32(ranks), "backend": "torch", "mode": "eager"}
+    if model_sha256:
+        about["model_sha256"] = model_sha256
+    wanted = parse_points(points)
+    writer = _Writer(path, tier, parse_size(budget), about)
+    state = {"position": 0, "active": False, "began": False}
+
+    def show(name, x):
+        if state["active"] and wanted(name):
+            words, origin = _clone(x)
+            if words is not None:
+                writer.value(name, words, origin, _address(x))
+
+    def before(module, args, kwargs):
+        ids = _first_ids(args, kwargs)
+        if ids is None:
+            state["active"] = False
+            return
+        state["active"] = True
+        if not state["began"]:
+            writer.begin_prompt(prompt, ids, text)
+            state["began"] = True
+        first = _first_position(kwargs, state["position"])
+        writer.begin_step(ids, first)
+        state["position"] = first + len(ids)
+
+    def after(name):
+        def hook(module, args, output):
+            for suffix, x in _members(output):
+                show(name + suffix, x)
+        return hook
+
+    def finish(module, args, output):
+        members = _members(getattr(output, "logits", None))
+        if state["active"] and members:
+            words, origin = _clone(members[0][1])
+            writer.value("logits", words, origin, _address(members[0][1]))
+        state["active"] = False
+
+    handles = [model.register_forward_pre_hook(before, with_kwargs=True)]
+    for name, module in model.named_modules():
+        if name:
+            handles.append(module.register_forward_hook(after(name)))
+    handles.append(model.register_forward_hook(finish))
+    tap = _AttentionTap(model, show) if attention else None
+    try:
+        yield writer
+        writer.finish()
+    except BaseException:
+        writer.abandon()
+        raise
+    finally:
+        for h in handles:
+            h.remove()
+        if tap:
+            tap.close()
+
+
+# ---- replacement --------------------------------------------------------------------------------------------------
+
+@contextlib.contextmanager
+def force(model, path, points=None, prompt=None):
+    """Feeds tensors of a file (a capture of this module, or a dump with /<prompt>/step0000/<module path>) in place of
+    the outputs of the modules that `points` selects, step by step. A module that the file lacks is left alone."""
+    wanted = parse_points(points)
+    f = h5py.File(path, "r")
+    base = f["prompts"] if "prompts" in f else f
+    names = [k for k in base if isinstance(base[k], h5py.Group) and ("steps" in base[k] or "step0000" in base[k])]
+    name = prompt or names[0]
+    steps = base[name]["steps"] if "steps" in base[name] else base[name]
+    keys = sorted(k for k in steps if isinstance(steps[k], h5py.Group))
+    state, used = {"step": -1}, []
+
+    def before(module, args, kwargs):
+        if _first_ids(args, kwargs) is not None:
+            state["step"] += 1
+
+    def like(x, data):
+        origin = data.attrs.get("origin", "")
+        origin = origin.decode() if isinstance(origin, bytes) else origin
+        values = widen(data[...], origin)
+        if isinstance(x, np.ndarray):
+            return values.astype(x.dtype).reshape(x.shape)
+        import torch
+        return torch.from_numpy(np.ascontiguousarray(values)).to(device=x.device, dtype=x.dtype).reshape(x.shape)
+
+    def after(path_of):
+        def hook(module, args, output):
+            if not 0 <= state["step"] < len(keys):
+                return None
+            group = steps[keys[state["step"]]]
+            if path_of not in group:
+                return None
+            used.append((state["step"], path_of))
+            if _is_tensor(output):
+                return like(output, group[path_of])
+            if isinstance(output, (tuple, list)) and output and _is_tensor(output[0]):
+                return type(output)([like(output[0], group[path_of])] + list(output[1:]))
+            return None
+        return hook
+
+    handles = [model.register_forward_pre_hook(before, with_kwargs=True)]
+    for n, module in model.named_modules():
+        if n and wanted(n):
+            handles.append(module.register_forward_hook(after(n)))
+    try:
+        yield used
+    finally:
+        for h in handles:
+            h.remove()
+        f.close()
+
+
+# ---- workers of serving engines -----------------------------------------------------------------------------------
+
+def install_vllm(worker, path, **options):
+    """For vLLM and SGLang: call inside each worker, e.g. llm.collective_rpc(assay_torch.install_vllm, args=("cap.h5",)).
+    The worker's model is found by public attributes; returns the open capture, whose close() writes the file."""
+    runner = getattr(worker, "model_runner", worker)
+    model = runner.get_model() if hasattr(runner, "get_model") else runner.model
+    options.setdefault("producer", "sglang" if type(runner).__module__.startswith("sglang") else "vllm")
+    options.setdefault("attention", False)
+    stack = contextlib.ExitStack()
+    stack.enter_context(capture(model, path, **options))
+    worker.assay_capture = stack
+    return stack
