@@ -147,17 +147,96 @@ static assay_status add_likeness(assay_result *result, int finding, const value 
     return s;
 }
 
+/* The other part of the fused first projection, judged in the same step; -1: none. */
+static int fused_partner(const assay_forced *forced, int index)
+{
+    const assay_judged *j = assay_forced_at(forced, index);
+    assay_point wanted = j->point == ASSAY_POINT_Q_A    ? ASSAY_POINT_KV_A
+                         : j->point == ASSAY_POINT_KV_A ? ASSAY_POINT_Q_A
+                                                        : j->point;
+    for (int i = 0; i < assay_forced_n(forced) && wanted != j->point; i++) {
+        const assay_judged *k = assay_forced_at(forced, i);
+        if (k->point == wanted && k->layer == j->layer && k->step == j->step &&
+            k->prompt == j->prompt && k->n_rows == j->n_rows)
+            return i;
+    }
+    return -1;
+}
+
+/* Copies one part into the rows of the fused value. */
+static assay_status copy_part(double *got, double *expected, int64_t at, int64_t cols,
+                              assay_forced *forced, int index)
+{
+    const double *g, *e;
+    const assay_judged *j = assay_forced_at(forced, index);
+    ASSAY_TRY(assay_forced_values(&g, &e, forced, index));
+    for (int64_t r = 0; r < j->n_rows; r++) {
+        memcpy(got + r * cols + at, g + r * j->n_cols, (size_t)j->n_cols * sizeof *got);
+        memcpy(expected + r * cols + at, e + r * j->n_cols, (size_t)j->n_cols * sizeof *got);
+    }
+    return ASSAY_OK;
+}
+
+/* q_a and kv_a side by side, as the fused projection writes them: exchanged parts then show as two
+ * lines off the diagonal. */
+static assay_status add_fused_likeness(assay_result *result, int finding, assay_forced *forced,
+                                       int index, int partner)
+{
+    const assay_judged *j = assay_forced_at(forced, index);
+    bool is_first = j->point == ASSAY_POINT_Q_A;
+    int q = is_first ? index : partner, kv = is_first ? partner : index;
+    int64_t n_q = assay_forced_at(forced, q)->n_cols,
+            cols = n_q + assay_forced_at(forced, kv)->n_cols;
+    double *got, *map = NULL;
+    int64_t blocks = divisor(cols, BLOCKS);
+    ASSAY_TRY(assay_alloc(&got, (size_t)(2 * j->n_rows * cols), sizeof *got, "fused value"));
+    value v = {.judged = j,
+               .got = got,
+               .expected = got + j->n_rows * cols,
+               .rows = j->n_rows,
+               .blocks = 1,
+               .width = cols};
+    char title[200];
+    snprintf(title, sizeof title,
+             "Likeness of blocks of the fused projection of layer %d (q_a, then kv_a): parts in "
+             "another order are lines off the diagonal",
+             j->layer);
+    assay_status s = copy_part(got, got + j->n_rows * cols, 0, cols, forced, q);
+    if (s == ASSAY_OK)
+        s = copy_part(got, got + j->n_rows * cols, n_q, cols, forced, kv);
+    if (s == ASSAY_OK && blocks > 1)
+        s = assay_alloc(&map, (size_t)(blocks * blocks), sizeof *map, "map");
+    for (int64_t i = 0; map && i < blocks * blocks; i++)
+        map[i] = likeness(&v, blocks, i / blocks, i % blocks);
+    assay_series_map entry = {.title = title,
+                              .x = "expected block",
+                              .y = "candidate's block",
+                              .unit = "cosine",
+                              .finding = finding,
+                              .n_x = (int)blocks,
+                              .n_y = (int)blocks,
+                              .values = map};
+    if (map)
+        s = assay_series_add_map(result, &entry);
+    free(map);
+    free(got);
+    return s;
+}
+
 assay_status assay_diagnosis_pictures(assay_result *result, int finding, assay_forced *forced,
                                       int index)
 {
     value v;
     if (assay_forced_at(forced, index)->is_ids)
         return ASSAY_OK;
+    int partner = fused_partner(forced, index);
     ASSAY_TRY(read_value(&v, forced, index));
     if (!v.rows || !v.width)
         return ASSAY_OK;
     ASSAY_TRY(add_error_map(result, finding, &v));
     ASSAY_TRY(add_scatter(result, finding, &v));
+    if (partner >= 0 && v.judged->rel > 0.1)
+        return add_fused_likeness(result, finding, forced, index, partner);
     return add_likeness(result, finding, &v);
 }
 

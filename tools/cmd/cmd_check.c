@@ -1,16 +1,19 @@
 /*
  * assay check: the list before serving.
  */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "suites/check.h"
 #include "suites/checklist.h"
+#include "suites/record.h"
 #include "tools/options.h"
 #include "tools/progress.h"
 
-enum { KEY_REFERENCE = 0x400, KEY_TWIN, KEY_LIST, KEY_AGAINST };
+enum { KEY_REFERENCE = 0x400, KEY_TWIN, KEY_LIST, KEY_AGAINST, KEY_SIGN };
 
 static const struct argp_option options[] = {
     {"reference", KEY_REFERENCE, "REF", 0, "A trusted capture of this model, ours or imported", 0},
@@ -19,10 +22,12 @@ static const struct argp_option options[] = {
      "Compare every weight with this safetensors checkpoint (folder, file or index)", 0},
     {"list", KEY_LIST, "FILE", 0,
      "A checklist in YAML: which rows on which models, what is required, what is accepted", 0},
+    {"sign", KEY_SIGN, "NAME", 0,
+     "With --report: also file record.h5, who let what pass, with hashes, tool and machine", 0},
     {0}};
 
 typedef struct own {
-    const char *reference, *twin, *list, *against;
+    const char *reference, *twin, *list, *against, *sign;
 } own;
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -41,7 +46,12 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case KEY_AGAINST:
         o->against = arg;
         return 0;
+    case KEY_SIGN:
+        o->sign = arg;
+        return 0;
     case ARGP_KEY_END:
+        if (o->sign && !o->sign[0])
+            argp_error(state, "--sign needs a name");
         if (o->twin && !o->reference)
             argp_error(state, "--twin needs --reference");
         return 0;
@@ -83,6 +93,30 @@ static assay_status check(assay_result *result, const own *o, assay_options *com
     return s;
 }
 
+/* record.h5 in the report's folder. */
+static assay_status sign(const assay_result *result, const own *o, const assay_options *common)
+{
+    char path[4200], reference[4096] = "", twin[4096] = "";
+    if (!common->report_dir)
+        return assay_fail(ASSAY_USAGE, "--sign needs --report DIR, where the record is filed");
+    if (mkdir(common->report_dir, 0777) != 0 && errno != EEXIST)
+        return assay_fail(ASSAY_IO, "'%s': the folder cannot be made: %s", common->report_dir,
+                          strerror(errno));
+    if (o->reference) /* FILE:PROMPT */
+        snprintf(reference, sizeof reference, "%.*s", (int)strcspn(o->reference, ":"),
+                 o->reference);
+    if (o->twin)
+        snprintf(twin, sizeof twin, "%.*s", (int)strcspn(o->twin, ":"), o->twin);
+    const assay_record_input inputs[] = {
+        {"model", json_string_value(json_object_get(result->model, "path")),
+         json_string_value(json_object_get(result->model, "sha256"))},
+        {"reference", reference[0] ? reference : NULL, NULL},
+        {"twin", twin[0] ? twin : NULL, NULL},
+        {"checklist", o->list, NULL}};
+    snprintf(path, sizeof path, "%s/record.h5", common->report_dir);
+    return assay_record_write(path, result, o->sign, inputs, (int)(sizeof inputs / sizeof *inputs));
+}
+
 int assay_cmd_check(int argc, char **argv)
 {
     own o = {0};
@@ -107,6 +141,8 @@ int assay_cmd_check(int argc, char **argv)
     if (s != ASSAY_OK)
         return assay_end_failed(&common, s);
     s = check(&result, &o, &common);
+    if (s == ASSAY_OK && o.sign)
+        s = sign(&result, &o, &common);
     if (s == ASSAY_OK)
         return assay_end(&common, &result);
     if (result.n_checks && !common.json) { /* the rows tell what could still be judged */
