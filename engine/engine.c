@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "engine/comm.h"
+#include "engine/device.h"
 #include "engine/forward.h"
 #include "engine/ops/linear.h"
 #include "engine/ops/pointwise.h"
@@ -59,8 +60,6 @@ static assay_status same_batch(assay_engine *e)
 
 static assay_status check_options(const assay_engine_options *o)
 {
-    if (o->backend != ASSAY_BACKEND_CPU)
-        return assay_fail(ASSAY_NO_DEVICE, "backend cuda: this program was built without it");
     if (o->dtype != ASSAY_DTYPE_F32 && o->dtype != ASSAY_DTYPE_BF16)
         return assay_fail(ASSAY_USAGE, "the engine computes in f32 or bf16, not in %s",
                           assay_dtype_name(o->dtype));
@@ -101,6 +100,8 @@ assay_status assay_engine_new(assay_engine **out, assay_model *model,
     ASSAY_GO(assay_alloc(&e->n_past, (size_t)options->max_sequences, sizeof *e->n_past, "engine"));
     if (e->part.n_ranks > 1)
         ASSAY_GO(same_model(e));
+    if (options->backend == ASSAY_BACKEND_CUDA)
+        ASSAY_GO(assay_device_open(e));
     *out = e;
     return ASSAY_OK;
 out:
@@ -112,6 +113,7 @@ void assay_engine_free(assay_engine *engine)
 {
     if (!engine)
         return;
+    assay_device_close(engine);
     assay_kvcache_free(engine->cache);
     assay_slots_clear(&engine->slots);
     free(engine->n_past);
@@ -134,6 +136,8 @@ void assay_engine_reset(assay_engine *engine, int sequence)
             engine->n_past[i] = 0;
     if (sequence < 0)
         engine->step = engine->slots.step = 0;
+    if (engine->device)
+        assay_device_reset(engine, sequence);
 }
 
 static assay_status make_room(assay_engine *e, int64_t n)
@@ -331,7 +335,7 @@ assay_status assay_engine_forward(assay_engine *engine, const assay_batch *batch
     ASSAY_TRY(begin_step(e, batch));
     if (e->part.n_ranks > 1)
         ASSAY_TRY(same_batch(e));
-    ASSAY_TRY(run_step(e, logits));
+    ASSAY_TRY(e->device ? assay_device_step(e, logits) : run_step(e, logits));
     ASSAY_TRY(assay_slots_end_step(&e->slots));
     for (int i = 0; i < e->n_spans; i++)
         e->n_past[e->spans[i].sequence] = e->spans[i].n_keys;

@@ -49,6 +49,23 @@ const assay_gguf *assay_model_gguf(const assay_model *model);
 /* Whether a tap wants to see a point; what nobody wants need not be made for show. NULL: all. */
 typedef bool assay_wants_fn(void *user, assay_point point, int layer);
 
+/*
+ * What a device tap sees of a step: all its buffers in device memory, after the step is queued and
+ * before anything waits for it. It queues its own work on `stream` and does not wait; under graph
+ * capture its work becomes part of the graph. The same id: the same buffers at the same addresses.
+ */
+typedef struct assay_device_table {
+    const assay_tap_event *events; /* buffer->place is ASSAY_PLACE_DEVICE; S and X axes and T as
+                                      large as they can become */
+    int n;
+    int64_t id;
+    const int32_t *n_rows; /* device: rows of this step, then keys so far */
+    bool is_capturing;     /* nothing may be allocated or copied from the host */
+    void *stream;
+} assay_device_table;
+
+typedef assay_status assay_device_tap_fn(void *user, const assay_device_table *table);
+
 typedef struct assay_engine_options {
     assay_backend backend;
     assay_path path;
@@ -64,6 +81,9 @@ typedef struct assay_engine_options {
     void *inject_user;
     struct assay_comm *comm; /* this rank's handle (engine/comm.h); NULL: one rank */
     bool whole_experts;      /* experts are dealt out whole over ranks instead of cut inside */
+    bool use_graph;          /* device: decode steps are captured once per bucket and replayed */
+    assay_device_tap_fn *device_tap;
+    void *device_tap_user;
 } assay_engine_options;
 
 assay_engine_options assay_engine_options_default(void);

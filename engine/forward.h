@@ -65,7 +65,8 @@ struct assay_engine {
     float *kv_b_scratch;
     float *cat; /* growing; q of both parts side by side */
     size_t n_cat;
-    struct bent *bent; /* weights that a seam changes */
+    struct bent *bent;           /* weights that a seam changes */
+    struct assay_device *device; /* NULL: the host */
 };
 
 /* Which rows and columns of a weight; filled by engine/linear.c from the role's kind. */

@@ -44,10 +44,8 @@ static assay_point point_of(int slot, bool unread)
     return slot == ASSAY_SLOT_FUSED_SHARED ? ASSAY_POINT_SHARED_GATE : (assay_point)slot;
 }
 
-static assay_status add_fault(assay_slots *s, int slot, bool unread, int64_t n_poison,
-                              const char *what, const char *who)
+assay_status assay_slots_note(assay_slots *s, int slot, const assay_slot_fact *fact)
 {
-    const assay_slot *at = &s->slots[slot];
     if (s->n_faults == s->n_room) {
         int room = s->n_room ? 2 * s->n_room : 16;
         void *grown = realloc(s->faults, (size_t)room * sizeof *s->faults);
@@ -57,17 +55,26 @@ static assay_status add_fault(assay_slots *s, int slot, bool unread, int64_t n_p
         s->n_room = room;
     }
     assay_buffer_fault *f = &s->faults[s->n_faults++];
-    *f = (assay_buffer_fault){.point = point_of(slot, unread),
-                              .layer = at->layer,
+    *f = (assay_buffer_fault){.point = point_of(slot, fact->unread),
+                              .layer = fact->layer,
                               .step = s->step,
-                              .unread = unread,
-                              .written_owner = at->is_written ? at->buffer.owner : 0,
-                              .read_owner = unread ? 0 : at->buffer.owner,
-                              .n_poison = n_poison};
+                              .unread = fact->unread,
+                              .written_owner = fact->is_written ? fact->owner : 0,
+                              .read_owner = fact->unread ? 0 : fact->owner,
+                              .n_poison = fact->n_poison};
     snprintf(f->text, sizeof f->text, "step %lld, layer %d: buffer %u (%s) %s%s%s",
-             (long long)s->step, at->layer, at->buffer.owner, slot_name(slot), what,
-             who ? " by " : "", who ? who : "");
+             (long long)s->step, fact->layer, fact->owner, slot_name(slot), fact->what,
+             fact->who ? " by " : "", fact->who ? fact->who : "");
     return ASSAY_OK;
+}
+
+static assay_status add_fault(assay_slots *s, int slot, bool unread, int64_t n_poison,
+                              const char *what, const char *who)
+{
+    const assay_slot *at = &s->slots[slot];
+    assay_slot_fact fact = {at->layer, at->buffer.owner, unread, at->is_written, n_poison, what,
+                            who};
+    return assay_slots_note(s, slot, &fact);
 }
 
 static assay_status end_use(assay_slots *s, int slot)

@@ -60,6 +60,17 @@ typedef struct assay_slots {
     int64_t step;
 } assay_slots;
 
+/* One line of the ledger. */
+typedef struct assay_slot_fact {
+    int layer;
+    uint32_t owner; /* of the buffer */
+    bool unread, is_written;
+    int64_t n_poison;
+    const char *what, *who;
+} assay_slot_fact;
+
+assay_status assay_slots_note(assay_slots *s, int slot, const assay_slot_fact *fact);
+
 void assay_slots_clear(assay_slots *s);
 
 /* Shape [dims], dense. A value written and not read before is a fault of the last use. */

@@ -1,0 +1,146 @@
+/*
+ * The indexer (indexer.h) and the writing of cached rows. Lengths are read on the device.
+ *
+ * Selection sorts keys of 64 bits, score descending then position ascending, in shared memory. A
+ * row with more keys than fit keeps the best so far at the front and sorts the next ones behind it.
+ */
+#include "engine/ops/kernel.cuh"
+
+extern "C" {
+#include "engine/ops/device_ops.h"
+}
+
+#define SORT_ROOM 8192 /* keys in shared memory, 64 KB */
+#define SORT_THREADS 512
+#define WARPS 8
+
+static __global__ void write_rows(assay_device_cache cache, assay_rows x, int64_t column,
+                                  assay_device_rows rows)
+{
+    int64_t t = blockIdx.x;
+    int32_t sequence = rows.sequences[t], position = rows.positions[t];
+    if (sequence < 0 || position < 0)
+        return;
+    float *to = *cache.base + (sequence * cache.capacity + position) * cache.width + column;
+    for (int64_t i = threadIdx.x; i < x.width; i += blockDim.x)
+        to[i] = x.at[t * x.stride + i];
+}
+
+extern "C" assay_status assay_device_cache_write(void *stream, const assay_device_cache *cache,
+                                                 assay_rows x, int64_t column,
+                                                 const assay_device_rows *rows)
+{
+    write_rows<<<static_cast<unsigned>(x.n), 256, 0, kernel_stream(stream)>>>(*cache, x, column,
+                                                                            *rows);
+    return kernel_launched("cache write");
+}
+
+/* One warp per key; heads in order. */
+static __global__ void score_keys(assay_rows scores, assay_rows q, assay_rows w,
+                                  assay_device_cache keys, assay_device_rows rows,
+                                  assay_indexer how)
+{
+    int64_t t = blockIdx.y;
+    int lane = threadIdx.x % 32, step = gridDim.x * WARPS;
+    int32_t sequence = rows.sequences[t], position = rows.positions[t];
+    float *out = scores.at + t * scores.stride;
+    for (int j = blockIdx.x * WARPS + threadIdx.x / 32; j < keys.capacity; j += step) {
+        if (sequence < 0 || j > position) {
+            if (lane == 0)
+                out[j] = -INFINITY;
+            continue;
+        }
+        const float *k = *keys.base + (sequence * keys.capacity + j) * keys.width;
+        float sum = 0;
+        for (int h = 0; h < how.n_summed; h++) {
+            const float *qh = q.at + t * q.stride + h * how.d_head;
+            float dot = 0;
+            for (int i = lane; i < how.d_head; i += 32)
+                dot = fmaf(qh[i], k[i], dot);
+            dot = kernel_warp_sum(dot);
+            if (!how.no_relu && dot < 0)
+                dot = 0;
+            sum += w.at[t * w.stride + h] * dot;
+        }
+        if (lane == 0)
+            out[j] = sum * static_cast<float>(how.scale);
+    }
+}
+
+extern "C" assay_status assay_device_index_scores(void *stream, assay_rows scores, assay_rows q,
+                                                  assay_rows w, const assay_device_cache *keys,
+                                                  const assay_device_rows *rows,
+                                                  const assay_indexer *how)
+{
+    unsigned blocks = kernel_blocks(keys->capacity, WARPS);
+    dim3 grid(blocks < 256 ? blocks : 256, static_cast<unsigned>(rows->n));
+    score_keys<<<grid, 32 * WARPS, 0, kernel_stream(stream)>>>(scores, q, w, *keys, *rows, *how);
+    return kernel_launched("index scores");
+}
+
+/* Ascending keys are descending scores, equal ones by position; NaN comes last. */
+static __device__ uint64_t key_of(float score, int position)
+{
+    if (score == 0)
+        score = 0; /* -0 ties with 0 */
+    uint32_t u = __float_as_uint(score);
+    u = u & 0x80000000u ? u : ~(u | 0x80000000u);
+    if (isnan(score))
+        u = 0xFFFFFFFEu;
+    return static_cast<uint64_t>(u) << 32 | static_cast<uint32_t>(position);
+}
+
+static __device__ void sort(uint64_t *keys, int n)
+{
+    for (int width = 2; width <= n; width *= 2)
+        for (int d = width / 2; d > 0; d /= 2) {
+            __syncthreads();
+            for (int i = threadIdx.x; i < n; i += blockDim.x) {
+                int other = i ^ d;
+                bool up = (i & width) == 0;
+                if (other > i && (keys[i] > keys[other]) == up) {
+                    uint64_t k = keys[i];
+                    keys[i] = keys[other];
+                    keys[other] = k;
+                }
+            }
+        }
+    __syncthreads();
+}
+
+static __global__ void select_keys(int32_t *ids, int n_ids, assay_rows scores,
+                                   assay_device_rows rows, int top_k)
+{
+    extern __shared__ uint64_t keys[];
+    int64_t t = blockIdx.x;
+    int seen = rows.sequences[t] < 0 ? 0 : rows.positions[t] + 1;
+    int n = top_k < seen ? top_k : seen, kept = 0;
+    for (int from = 0; from < seen;) {
+        int more = seen - from < SORT_ROOM - kept ? seen - from : SORT_ROOM - kept, room = 2;
+        while (room < kept + more)
+            room *= 2;
+        for (int i = kept + threadIdx.x; i < room; i += blockDim.x)
+            keys[i] = i < kept + more ? key_of(scores.at[t * scores.stride + from + i - kept],
+                                               from + i - kept)
+                                      : ~static_cast<uint64_t>(0);
+        sort(keys, room);
+        from += more;
+        kept = kept + more < n ? kept + more : n;
+    }
+    for (int i = threadIdx.x; i < n_ids; i += blockDim.x)
+        ids[t * n_ids + i] = i < n ? static_cast<int32_t>(keys[i] & 0xFFFFFFFFu) : -1;
+}
+
+extern "C" assay_status assay_device_index_select(void *stream, int32_t *ids, int64_t n_ids,
+                                                  assay_rows scores, const assay_device_rows *rows,
+                                                  const assay_indexer *how)
+{
+    const int bytes = SORT_ROOM * static_cast<int>(sizeof(uint64_t));
+    if (how->top_k > SORT_ROOM / 2)
+        return assay_fail(ASSAY_UNSUPPORTED, "%lld keys to select, at most %d on the device",
+                          static_cast<long long>(how->top_k), SORT_ROOM / 2);
+    cudaFuncSetAttribute(select_keys, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    select_keys<<<static_cast<unsigned>(rows->n), SORT_THREADS, bytes, kernel_stream(stream)>>>(
+        ids, static_cast<int>(n_ids), scores, *rows, static_cast<int>(how->top_k));
+    return kernel_launched("selection of keys");
+}

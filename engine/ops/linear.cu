@@ -1,0 +1,221 @@
+/*
+ * Products of few rows with a packed weight, read straight from its blocks: one warp per row of the
+ * weight, the rows of x in shared memory. Types without wide loads, and shapes that do not align,
+ * go the general way (engine/quant/quant_device.cu).
+ *
+ * Order of summation of one output: lane i of a warp takes units i, i + 32, ... in order and the
+ * elements of a unit in order; then the tree of kernel_warp_sum. It depends on the weight's width
+ * alone.
+ */
+#include "engine/ops/units.cuh"
+
+extern "C" {
+#include "engine/quant.h"
+}
+
+#define LANES 32
+#define WARPS 8
+#define CHUNK_FLOATS 8192 /* of x in shared memory, all rows together */
+
+/* Runs of 16 are 20 floats apart: the lanes of a quarter warp then read different banks. */
+__device__ __forceinline__ int padded(int e)
+{
+    return e + (e >> 4) * 4;
+}
+
+struct place {
+    const float *x;
+    float *y;
+    int64_t first; /* row of the weight */
+    int n;         /* rows of x */
+    bool left_out;
+};
+
+template <int MANY> __device__ place place_of(const assay_product &p)
+{
+    place at;
+    int64_t head = p.ids ? 0 : blockIdx.z;
+    at.left_out = false;
+    if (p.ids) {
+        int64_t pair = blockIdx.z;
+        at.left_out = p.sequences[pair / p.used] == ASSAY_ROW_BEYOND;
+        at.first = p.first_row + (at.left_out ? 0 : p.ids[pair] * p.expert_rows);
+        at.x = p.x + pair / p.per * p.x_stride;
+        at.y = p.y + pair * p.y_stride;
+        at.n = 1;
+        return at;
+    }
+    int64_t t = blockIdx.y * static_cast<int64_t>(MANY);
+    at.first = p.first_row + head * p.w_head;
+    at.x = p.x + t * p.x_stride + head * p.x_head;
+    at.y = p.y + t * p.y_stride + head * p.y_head;
+    at.n = static_cast<int>(p.n - t < MANY ? p.n - t : MANY);
+    return at;
+}
+
+/* Elements from ... to - 1 of all rows to shared memory; rows that are not there are zero. */
+template <int MANY>
+__device__ void stage(float *xs, const assay_product &p, const place &at, int from, int n)
+{
+    constexpr int CHUNK = CHUNK_FLOATS / MANY;
+    for (int i = threadIdx.x; i < MANY * n / 4; i += blockDim.x) {
+        int t = i / (n / 4), e = i % (n / 4) * 4;
+        float4 v = make_float4(0, 0, 0, 0);
+        if (t < at.n)
+            v = *reinterpret_cast<const float4 *>(at.x + t * p.x_stride + from + e);
+        *reinterpret_cast<float4 *>(xs + t * padded(CHUNK) + padded(e)) = v;
+    }
+}
+
+template <class U, int MANY, bool ROUNDED>
+__device__ void add_unit(float *sum, const float *xs, const assay_packed &w, const assay_product &p,
+                         int64_t row, int u, int from)
+{
+    constexpr int CHUNK = CHUNK_FLOATS / MANY;
+    float values[16 * U::RUNS];
+    U::load(values, w, row, p.column, u);
+#pragma unroll
+    for (int i = 0; ROUNDED && i < 16 * U::RUNS; i++)
+        values[i] = kernel_round_bf16(values[i]);
+#pragma unroll
+    for (int run = 0; run < U::RUNS; run++) {
+        const float *x = xs + padded(U::start(run, u) - from);
+#pragma unroll
+        for (int t = 0; t < MANY; t++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                float4 v = *reinterpret_cast<const float4 *>(x + t * padded(CHUNK) + 4 * i);
+                const float *at = values + 16 * run + 4 * i;
+                sum[t] = fmaf(at[0], v.x, sum[t]);
+                sum[t] = fmaf(at[1], v.y, sum[t]);
+                sum[t] = fmaf(at[2], v.z, sum[t]);
+                sum[t] = fmaf(at[3], v.w, sum[t]);
+            }
+    }
+}
+
+template <class U, int MANY, bool ROUNDED>
+__global__ void __launch_bounds__(LANES *WARPS) product_units(assay_product p, assay_packed w)
+{
+    constexpr int CHUNK = CHUNK_FLOATS / MANY;
+    __shared__ __align__(16) float xs[CHUNK_FLOATS + CHUNK_FLOATS / 4];
+    int lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
+    int k = static_cast<int>(p.n_in);
+    place at = place_of<MANY>(p);
+    if (at.left_out)
+        return;
+    bool staged = false;
+    for (int64_t out0 = blockIdx.x * static_cast<int64_t>(WARPS); out0 < p.n_out;
+         out0 += gridDim.x * static_cast<int64_t>(WARPS)) {
+        int64_t out = out0 + warp;
+        float sum[MANY] = {0};
+        for (int from = 0; from < k; from += CHUNK) {
+            int n = k - from < CHUNK ? k - from : CHUNK;
+            if (!staged || k > CHUNK) {
+                __syncthreads();
+                stage<MANY>(xs, p, at, from, n);
+                __syncthreads();
+                staged = true;
+            }
+            if (out < p.n_out)
+#pragma unroll 2
+                for (int u = from / U::ELEMENTS + lane; u < (from + n) / U::ELEMENTS; u += LANES)
+                    add_unit<U, MANY, ROUNDED>(sum, xs, w, p, at.first + out, u, from);
+        }
+#pragma unroll
+        for (int t = 0; t < MANY; t++) {
+            float all = kernel_warp_sum(sum[t]);
+            if (lane == 0 && t < at.n && out < p.n_out)
+                at.y[t * p.y_stride + out] = all;
+        }
+    }
+}
+
+typedef void product_fn(assay_product, assay_packed);
+
+struct kernels {
+    int number, elements; /* of a block; columns must be whole blocks */
+    product_fn *of[4][2]; /* 1, 2, 4, 8 rows; exact, rounded */
+};
+
+#define BOTH(unit, many)                                                                           \
+    {                                                                                              \
+        product_units<unit, many, false>, product_units<unit, many, true>                         \
+    }
+#define ROW(number, elements, unit)                                                                \
+    {                                                                                              \
+        number, elements,                                                                          \
+        {                                                                                          \
+            BOTH(unit, 1), BOTH(unit, 2), BOTH(unit, 4), BOTH(unit, 8)                             \
+        }                                                                                          \
+    }
+static const kernels table[] = {
+    ROW(0, 16, unit_F32),    ROW(1, 16, unit_F16),    ROW(6, 32, unit_Q5_0),
+    ROW(8, 32, unit_Q8_0),   ROW(12, 256, unit_Q4_K), ROW(13, 256, unit_Q5_K),
+    ROW(14, 256, unit_Q6_K), ROW(30, 16, unit_BF16),
+};
+
+static bool fits(const kernels *k, const assay_product *p)
+{
+    auto of_four = [](int64_t n) { return n % 4 == 0; };
+    return k->number == p->w->type && !p->transposed && p->n_in % k->elements == 0 &&
+           p->column % k->elements == 0 && p->w->width % k->elements == 0 && of_four(p->x_stride) &&
+           of_four(p->x_head) && reinterpret_cast<uintptr_t>(p->x) % 16 == 0 &&
+           p->n_in < (1 << 24);
+}
+
+extern "C" assay_status assay_device_product(void *stream, const assay_product *p)
+{
+    for (const kernels &k : table) {
+        if (!fits(&k, p))
+            continue;
+        int which = p->ids || p->n == 1 ? 0 : p->n == 2 ? 1 : p->n <= 4 ? 2 : 3;
+        unsigned x_blocks = kernel_blocks(p->n_out, WARPS);
+        unsigned others = p->ids          ? static_cast<unsigned>(p->n)
+                          : p->n_head > 1 ? static_cast<unsigned>(p->n_head)
+                                          : 1;
+        unsigned most = 132 * 5 / others > 0 ? 132 * 5 / others : 1;
+        dim3 grid(x_blocks < most ? x_blocks : most, p->ids ? 1 : kernel_blocks(p->n, 1 << which),
+                  others);
+        k.of[which][p->rounded]<<<grid, LANES * WARPS, 0, kernel_stream(stream)>>>(*p, *p->w);
+        return kernel_launched("product");
+    }
+    return assay_device_product_any(stream, p);
+}
+
+static __global__ void add_bias(assay_rows y, const float *b)
+{
+    int64_t i = blockIdx.x * static_cast<int64_t>(blockDim.x) + threadIdx.x;
+    if (i < y.n * y.width)
+        y.at[i / y.width * y.stride + i % y.width] += b[i % y.width];
+}
+
+extern "C" assay_status assay_device_bias(void *stream, assay_rows y, const float *b)
+{
+    add_bias<<<kernel_blocks(y.n * y.width, 256), 256, 0, kernel_stream(stream)>>>(y, b);
+    return kernel_launched("bias");
+}
+
+static __global__ void move_rows(assay_rows to, assay_rows from, const int32_t *index, bool gather)
+{
+    int64_t row = blockIdx.x;
+    const float *x = from.at + (gather ? index[row] : row) * from.stride;
+    float *y = to.at + (gather ? row : index[row]) * to.stride;
+    for (int64_t i = threadIdx.x; i < to.width; i += blockDim.x)
+        y[i] = x[i];
+}
+
+extern "C" assay_status assay_device_gather(void *stream, assay_rows to, assay_rows from,
+                                            const int32_t *index)
+{
+    move_rows<<<static_cast<unsigned>(to.n), 256, 0, kernel_stream(stream)>>>(to, from, index, true);
+    return kernel_launched("gather");
+}
+
+extern "C" assay_status assay_device_scatter(void *stream, assay_rows to, assay_rows from,
+                                             const int32_t *index)
+{
+    move_rows<<<static_cast<unsigned>(from.n), 256, 0, kernel_stream(stream)>>>(to, from, index,
+                                                                              false);
+    return kernel_launched("scatter");
+}

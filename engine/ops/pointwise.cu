@@ -1,0 +1,199 @@
+/* Ops element by element (pointwise.h), and moving of values. */
+#include "engine/ops/kernel.cuh"
+
+extern "C" {
+#include "engine/ops/device_ops.h"
+}
+
+#define THREADS 256
+#define GREEDY_THREADS 1024
+
+/* y[t, i] = f(t, i) */
+template <class F> static __global__ void each(assay_rows y, F f)
+{
+    int64_t i = blockIdx.x * static_cast<int64_t>(blockDim.x) + threadIdx.x;
+    if (i < y.n * y.width)
+        y.at[i / y.width * y.stride + i % y.width] = f(i / y.width, i % y.width);
+}
+
+struct swiglu {
+    assay_rows gate, up;
+    __device__ float operator()(int64_t t, int64_t i) const
+    {
+        float z = gate.at[t * gate.stride + i];
+        return z / (1.0f + expf(-z)) * up.at[t * up.stride + i];
+    }
+};
+
+struct sum_of_two {
+    assay_rows a, b;
+    __device__ float operator()(int64_t t, int64_t i) const
+    {
+        return a.at[t * a.stride + i] + b.at[t * b.stride + i];
+    }
+};
+
+struct same {
+    assay_rows x;
+    __device__ float operator()(int64_t t, int64_t i) const
+    {
+        return x.at[t * x.stride + i];
+    }
+};
+
+struct rounded {
+    assay_rows x;
+    __device__ float operator()(int64_t t, int64_t i) const
+    {
+        return kernel_round_bf16(x.at[t * x.stride + i]);
+    }
+};
+
+struct two_parts {
+    assay_rows a, b;
+    int64_t wa, a_head, wb, b_head;
+    __device__ float operator()(int64_t t, int64_t i) const
+    {
+        int64_t h = i / (wa + wb), c = i % (wa + wb);
+        return c < wa ? a.at[t * a.stride + h * a_head + c]
+                      : b.at[t * b.stride + h * b_head + c - wa];
+    }
+};
+
+struct weighted {
+    assay_rows down, weights;
+    int64_t d;
+    __device__ float operator()(int64_t t, int64_t i) const
+    {
+        float sum = 0;
+        for (int64_t u = 0; u < weights.width; u++)
+            sum += weights.at[t * weights.stride + u] * down.at[t * down.stride + u * d + i];
+        return sum;
+    }
+};
+
+template <class F> static assay_status run(void *stream, assay_rows y, F f, const char *what)
+{
+    each<<<kernel_blocks(y.n * y.width, THREADS), THREADS, 0, kernel_stream(stream)>>>(y, f);
+    return kernel_launched(what);
+}
+
+extern "C" assay_status assay_device_swiglu(void *stream, assay_rows y, assay_rows gate,
+                                            assay_rows up)
+{
+    return run(stream, y, swiglu{gate, up}, "swiglu");
+}
+
+extern "C" assay_status assay_device_add(void *stream, assay_rows y, assay_rows a, assay_rows b)
+{
+    return run(stream, y, sum_of_two{a, b}, "add");
+}
+
+extern "C" assay_status assay_device_copy(void *stream, assay_rows y, assay_rows x)
+{
+    return run(stream, y, same{x}, "copy");
+}
+
+extern "C" assay_status assay_device_round_bf16(void *stream, assay_rows y)
+{
+    return run(stream, y, rounded{y}, "rounding");
+}
+
+extern "C" assay_status assay_device_side_by_side(void *stream, float *to, assay_rows a, int64_t wa,
+                                                  int64_t a_head, assay_rows b, int64_t wb,
+                                                  int64_t b_head, int n_head)
+{
+    assay_rows y = {to, a.n, n_head * (wa + wb), n_head * (wa + wb)};
+    return run(stream, y, two_parts{a, b, wa, a_head, wb, b_head}, "two parts");
+}
+
+extern "C" assay_status assay_device_weighted_sum(void *stream, assay_rows y, assay_rows down,
+                                                  assay_rows weights)
+{
+    return run(stream, y, weighted{down, weights, y.width}, "weighted sum");
+}
+
+static __global__ void to_bf16(uint16_t *out, int64_t stride, assay_rows x)
+{
+    int64_t i = blockIdx.x * static_cast<int64_t>(blockDim.x) + threadIdx.x;
+    if (i < x.n * x.width)
+        out[i / x.width * stride + i % x.width] = static_cast<uint16_t>(
+            __float_as_uint(kernel_round_bf16(x.at[i / x.width * x.stride + i % x.width])) >> 16);
+}
+
+extern "C" assay_status assay_device_to_bf16(void *stream, uint16_t *out, int64_t stride,
+                                             assay_rows x)
+{
+    to_bf16<<<kernel_blocks(x.n * x.width, THREADS), THREADS, 0, kernel_stream(stream)>>>(
+        out, stride, x);
+    return kernel_launched("bfloat16");
+}
+
+/* Larger first, then the smaller index; NaN only if there is nothing else. */
+static __device__ bool better(float a, int ia, float b, int ib)
+{
+    if (isnan(a) != isnan(b))
+        return isnan(b);
+    return a > b || ((a == b || isnan(a)) && ia < ib);
+}
+
+static __global__ void greedy_rows(int32_t *ids, assay_rows x)
+{
+    __shared__ float values[GREEDY_THREADS];
+    __shared__ int at[GREEDY_THREADS];
+    const float *row = x.at + blockIdx.x * x.stride;
+    float best = NAN;
+    int index = INT32_MAX;
+    for (int i = threadIdx.x; i < x.width; i += GREEDY_THREADS)
+        if (better(row[i], i, best, index)) {
+            best = row[i];
+            index = i;
+        }
+    values[threadIdx.x] = best;
+    at[threadIdx.x] = index;
+    for (int d = GREEDY_THREADS / 2; d > 0; d /= 2) {
+        __syncthreads();
+        int other = threadIdx.x + d;
+        if (static_cast<int>(threadIdx.x) < d &&
+            better(values[other], at[other], values[threadIdx.x], at[threadIdx.x])) {
+            values[threadIdx.x] = values[other];
+            at[threadIdx.x] = at[other];
+        }
+    }
+    if (threadIdx.x == 0)
+        ids[blockIdx.x] = at[0] == INT32_MAX ? 0 : at[0];
+}
+
+extern "C" assay_status assay_device_greedy(void *stream, int32_t *ids, assay_rows logits)
+{
+    greedy_rows<<<static_cast<unsigned>(logits.n), GREEDY_THREADS, 0, kernel_stream(stream)>>>(
+        ids, logits);
+    return kernel_launched("greedy choice");
+}
+
+static __global__ void fill(uint32_t *at, uint32_t word, int64_t n)
+{
+    int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
+    for (int64_t i = blockIdx.x * static_cast<int64_t>(blockDim.x) + threadIdx.x; i < n; i += step)
+        at[i] = word;
+}
+
+extern "C" assay_status assay_device_fill(void *stream, void *at, uint32_t word, int64_t n)
+{
+    unsigned blocks = kernel_blocks(n, THREADS);
+    fill<<<blocks < 4096 ? blocks : 4096, THREADS, 0, kernel_stream(stream)>>>(
+        static_cast<uint32_t *>(at), word, n);
+    return kernel_launched("fill");
+}
+
+static __global__ void spin(int64_t nanoseconds)
+{
+    for (int64_t left = nanoseconds; left > 0; left -= 1000)
+        __nanosleep(1000);
+}
+
+extern "C" assay_status assay_device_delay(void *stream, int64_t microseconds)
+{
+    spin<<<1, 1, 0, kernel_stream(stream)>>>(1000 * microseconds);
+    return kernel_launched("delay");
+}

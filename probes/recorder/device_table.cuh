@@ -1,0 +1,77 @@
+/* The table of buffers as the recorders' kernels see it. */
+#ifndef ASSAY_PROBES_RECORDER_DEVICE_TABLE_CUH
+#define ASSAY_PROBES_RECORDER_DEVICE_TABLE_CUH
+
+#include "engine/ops/kernel.cuh"
+
+extern "C" {
+#include "probes/recorder.h"
+}
+
+#define STATS_THREADS 256
+
+enum { WIDTH_AS_IT_IS, WIDTH_KEYS, WIDTH_AT_MOST_KEYS };
+
+struct table_entry {
+    const void *at;
+    int64_t rows, width, stride; /* as large as they can become */
+    int32_t width_rule;
+    int32_t is_ids;
+    int32_t first_chunk, n_chunks; /* of the statistics */
+    int64_t chunk;                 /* elements in one */
+    int32_t first_piece, n_pieces; /* of the sketch: pieces of a group, over all groups */
+    int32_t n_groups, first_group;
+};
+
+/* The entry's shape in this step. counts: rows, keys; NULL: as large as it can become. */
+__device__ __forceinline__ void table_shape(int64_t *rows, int64_t *width, const table_entry &e,
+                                            const int32_t *counts)
+{
+    *rows = e.rows;
+    *width = e.width;
+    if (!counts)
+        return;
+    if (counts[0] < e.rows)
+        *rows = counts[0];
+    if (e.width_rule != WIDTH_AS_IT_IS && (e.width_rule == WIDTH_KEYS || counts[1] < e.width))
+        *width = counts[1];
+}
+
+/* Number of the entry that item `i` belongs to; first(entry) ascends. */
+template <class F> __device__ int table_find(int n, int i, F first)
+{
+    int low = 0, high = n - 1;
+    while (low < high) {
+        int middle = (low + high + 1) / 2;
+        if (first(middle) <= i)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return low;
+}
+
+__device__ __forceinline__ uint64_t table_mix(uint64_t z)
+{
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+}
+
+struct device_stats {
+    assay_stats stats;
+    int64_t first_bad;
+};
+
+/* Statistics of all entries: results[ring slot][entry]; one launch. */
+assay_status device_stats_queue(void *stream, device_stats *results, device_stats *partial,
+                                int *arrived, const table_entry *entries, int n, int n_chunks,
+                                const int32_t *counts, const int *step, int ring);
+/* Sketches: results[ring slot][group][ASSAY_SKETCH_N]; one launch. */
+assay_status device_sketch_queue(void *stream, float *results, double *partial, int *arrived,
+                                 const table_entry *entries, int n, int n_pieces, int n_groups,
+                                 const int32_t *counts, const int *step, int ring);
+
+#define SKETCH_PIECE 4096 /* elements of a group that one block takes */
+
+#endif

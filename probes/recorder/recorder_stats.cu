@@ -1,0 +1,267 @@
+/*
+ * Statistics on the device (recorder.h): a block per chunk of a buffer; the last block of a buffer
+ * to finish puts its chunks together, in order.
+ */
+#include "probes/recorder/device_table.cuh"
+
+#define GOLDEN 0x9E3779B97F4A7C15u
+
+struct tally {
+    double sum, squares;
+    float min, max;
+    uint64_t checksum;
+    uint32_t zero, nan, pos, neg, poison;
+    int64_t first_bad;
+};
+
+static __device__ void start(tally *t)
+{
+    *t = {0, 0, INFINITY, -INFINITY, 0, 0, 0, 0, 0, 0, INT64_MAX};
+}
+
+/* What is not finite, away from the loop. */
+static __device__ __noinline__ void add_bad(tally *t, float x, uint32_t bits, int64_t i)
+{
+    if (isnan(x)) {
+        t->nan++;
+        t->poison += (bits & 0xFFF00000u) == 0x7FE00000u;
+    } else {
+        t->pos += x > 0;
+        t->neg += x < 0;
+    }
+    if (i < t->first_bad)
+        t->first_bad = i;
+}
+
+static __device__ __forceinline__ void add_finite(tally *t, float x)
+{
+    double wide = x;
+    t->sum += wide;
+    t->squares = fma(wide, wide, t->squares);
+    t->min = fminf(t->min, x);
+    t->max = fmaxf(t->max, x);
+    t->zero += x == 0;
+}
+
+static __device__ __forceinline__ bool is_bad(uint32_t bits)
+{
+    return (bits & 0x7F800000u) == 0x7F800000u;
+}
+
+static __device__ __forceinline__ void add_one(tally *t, float x, int64_t i, uint64_t salt)
+{
+    uint32_t bits = __float_as_uint(x);
+    t->checksum += table_mix(bits + salt);
+    if (is_bad(bits))
+        add_bad(t, x, bits, i);
+    else
+        add_finite(t, x);
+}
+
+/* Four neighbours, dense memory: i is the first one's index. */
+static __device__ __forceinline__ void add_four(tally *t, float4 v, int64_t i, uint64_t salt)
+{
+    float x[4] = {v.x, v.y, v.z, v.w};
+    bool bad = false;
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+        t->checksum += table_mix(__float_as_uint(x[k]) + salt + static_cast<uint64_t>(k) * GOLDEN);
+        bad = bad || is_bad(__float_as_uint(x[k]));
+    }
+    if (!bad) {
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            add_finite(t, x[k]);
+        return;
+    }
+    for (int k = 0; k < 4; k++) {
+        if (is_bad(__float_as_uint(x[k])))
+            add_bad(t, x[k], __float_as_uint(x[k]), i + k);
+        else
+            add_finite(t, x[k]);
+    }
+}
+
+static __device__ void add_dense(tally *t, const float *at, int64_t from, int64_t to)
+{
+    int64_t step = 4 * STATS_THREADS;
+    int64_t i = from + 4 * static_cast<int64_t>(threadIdx.x);
+    uint64_t salt = static_cast<uint64_t>(i + 1) * GOLDEN;
+    const uint64_t more = static_cast<uint64_t>(step) * GOLDEN;
+    for (; i + 3 * step + 3 < to; i += 4 * step, salt += 4 * more) {
+        float4 v[4]; /* loads first: four of them under way */
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            v[k] = __ldcs(reinterpret_cast<const float4 *>(at + i + k * step));
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            add_four(t, v[k], i + k * step, salt + static_cast<uint64_t>(k) * more);
+    }
+    for (; i < to; i += step, salt += more)
+        for (int64_t k = 0; k < 4 && i + k < to; k++)
+            add_one(t, at[i + k], i + k, salt + static_cast<uint64_t>(k) * GOLDEN);
+}
+
+static __device__ void add_strided(tally *t, const table_entry &e, int64_t width, int64_t from,
+                                   int64_t to)
+{
+    for (int64_t i = from + threadIdx.x; i < to; i += STATS_THREADS) {
+        int64_t at = i / width * e.stride + i % width;
+        uint64_t salt = static_cast<uint64_t>(i + 1) * GOLDEN;
+        if (!e.is_ids) {
+            add_one(t, static_cast<const float *>(e.at)[at], i, salt);
+            continue;
+        }
+        int32_t x = static_cast<const int32_t *>(e.at)[at];
+        double wide = x;
+        t->checksum += table_mix(static_cast<uint32_t>(x) + salt);
+        t->sum += wide;
+        t->squares = fma(wide, wide, t->squares);
+        t->min = fminf(t->min, static_cast<float>(x));
+        t->max = fmaxf(t->max, static_cast<float>(x));
+        t->zero += x == 0;
+    }
+}
+
+template <class T, class F> static __device__ T reduce(T *shared, T x, F join)
+{
+    for (int d = 16; d > 0; d >>= 1)
+        x = join(x, __shfl_xor_sync(0xFFFFFFFFu, x, d));
+    __syncthreads();
+    if (threadIdx.x % 32 == 0)
+        shared[threadIdx.x / 32] = x;
+    __syncthreads();
+    x = shared[0];
+    for (int i = 1; i < STATS_THREADS / 32; i++)
+        x = join(x, shared[i]);
+    return x;
+}
+
+struct plus {
+    template <class T> __device__ T operator()(T a, T b) const
+    {
+        return a + b;
+    }
+};
+struct smaller {
+    template <class T> __device__ T operator()(T a, T b) const
+    {
+        return a < b ? a : b;
+    }
+};
+struct larger {
+    template <class T> __device__ T operator()(T a, T b) const
+    {
+        return a > b ? a : b;
+    }
+};
+
+static __device__ void finish_chunk(device_stats *out, const tally &t, int64_t n)
+{
+    __shared__ double reals[STATS_THREADS / 32];
+    __shared__ long long longs[STATS_THREADS / 32];
+    __shared__ unsigned long long sums[STATS_THREADS / 32];
+    device_stats s;
+    s.stats.n = n > 0 ? n : 0;
+    s.stats.mean = reduce(reals, t.sum, plus());
+    s.stats.l2 = reduce(reals, t.squares, plus());
+    s.stats.min = reduce(reals, static_cast<double>(t.min), smaller());
+    s.stats.max = reduce(reals, static_cast<double>(t.max), larger());
+    s.stats.checksum = reduce(sums, static_cast<unsigned long long>(t.checksum), plus());
+    s.stats.n_zero = reduce(longs, static_cast<long long>(t.zero), plus());
+    s.stats.n_nan = reduce(longs, static_cast<long long>(t.nan), plus());
+    s.stats.n_pos_inf = reduce(longs, static_cast<long long>(t.pos), plus());
+    s.stats.n_neg_inf = reduce(longs, static_cast<long long>(t.neg), plus());
+    s.stats.n_poison = reduce(longs, static_cast<long long>(t.poison), plus());
+    s.first_bad = reduce(longs, static_cast<long long>(t.first_bad), smaller());
+    if (threadIdx.x == 0)
+        *out = s;
+}
+
+/* Chunks of one buffer, in order; thread 0 adds up what each thread's share gave. */
+static __device__ void put_together(device_stats *out, const device_stats *parts, int n)
+{
+    __shared__ device_stats shares[STATS_THREADS];
+    int per = (n + STATS_THREADS - 1) / STATS_THREADS;
+    device_stats s = {};
+    s.stats.min = INFINITY;
+    s.stats.max = -INFINITY;
+    s.first_bad = INT64_MAX;
+    auto add = [&s](const device_stats &p) {
+        s.stats.n += p.stats.n;
+        s.stats.n_nan += p.stats.n_nan;
+        s.stats.n_pos_inf += p.stats.n_pos_inf;
+        s.stats.n_neg_inf += p.stats.n_neg_inf;
+        s.stats.n_zero += p.stats.n_zero;
+        s.stats.n_poison += p.stats.n_poison;
+        s.stats.min = p.stats.min < s.stats.min ? p.stats.min : s.stats.min;
+        s.stats.max = p.stats.max > s.stats.max ? p.stats.max : s.stats.max;
+        s.stats.mean += p.stats.mean;
+        s.stats.l2 += p.stats.l2;
+        s.stats.checksum += p.stats.checksum;
+        s.first_bad = p.first_bad < s.first_bad ? p.first_bad : s.first_bad;
+    };
+    for (int i = static_cast<int>(threadIdx.x) * per;
+         i < n && i < (static_cast<int>(threadIdx.x) + 1) * per; i++)
+        add(parts[i]);
+    shares[threadIdx.x] = s;
+    __syncthreads();
+    if (threadIdx.x != 0)
+        return;
+    int used = (n + per - 1) / per;
+    for (int i = 1; i < used; i++)
+        add(shares[i]);
+    int64_t finite = s.stats.n - s.stats.n_nan - s.stats.n_pos_inf - s.stats.n_neg_inf;
+    s.stats.mean = finite ? s.stats.mean / static_cast<double>(finite) : 0;
+    s.stats.l2 = sqrt(s.stats.l2);
+    if (!finite)
+        s.stats.min = s.stats.max = 0;
+    if (s.first_bad == INT64_MAX)
+        s.first_bad = -1;
+    *out = s;
+}
+
+static __global__ void __launch_bounds__(STATS_THREADS)
+    stats_of_all(device_stats *results, device_stats *partial, int *arrived,
+                 const table_entry *entries, int n, const int32_t *counts, const int *step, int ring)
+{
+    __shared__ bool is_last;
+    int chunk = static_cast<int>(blockIdx.x);
+    int which = table_find(n, chunk, [entries](int i) { return entries[i].first_chunk; });
+    table_entry e = entries[which];
+    int64_t rows, width;
+    table_shape(&rows, &width, e, counts);
+    int64_t from = (chunk - e.first_chunk) * e.chunk, to = from + e.chunk;
+    if (to > rows * width)
+        to = rows * width;
+    tally t;
+    start(&t);
+    bool dense = (e.stride == width || rows == 1) && !e.is_ids &&
+                 reinterpret_cast<uintptr_t>(e.at) % 16 == 0;
+    if (dense)
+        add_dense(&t, static_cast<const float *>(e.at), from, to);
+    else
+        add_strided(&t, e, width, from, to);
+    finish_chunk(&partial[chunk], t, to - from);
+    if (threadIdx.x == 0) {
+        __threadfence();
+        is_last = atomicAdd(&arrived[which], 1) == e.n_chunks - 1;
+    }
+    __syncthreads();
+    if (!is_last)
+        return;
+    __threadfence();
+    put_together(&results[static_cast<int64_t>(*step % ring) * n + which], partial + e.first_chunk,
+                 e.n_chunks);
+    if (threadIdx.x == 0)
+        arrived[which] = 0;
+}
+
+assay_status device_stats_queue(void *stream, device_stats *results, device_stats *partial,
+                                int *arrived, const table_entry *entries, int n, int n_chunks,
+                                const int32_t *counts, const int *step, int ring)
+{
+    stats_of_all<<<static_cast<unsigned>(n_chunks), STATS_THREADS, 0, kernel_stream(stream)>>>(
+        results, partial, arrived, entries, n, counts, step, ring);
+    return kernel_launched("statistics");
+}
