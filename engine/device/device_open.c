@@ -150,6 +150,9 @@ static assay_status open_parts(assay_engine *e)
 assay_status assay_device_open(assay_engine *e)
 {
     ASSAY_TRY(no_device());
+    if (e->part.n_ranks > 1)
+        return assay_fail(ASSAY_UNSUPPORTED, "backend cuda: one rank, and %d were asked for",
+                          e->part.n_ranks);
     ASSAY_TRY(assay_alloc(&e->device, 1, sizeof *e->device, "device"));
     return open_parts(e); /* assay_engine_free closes what is there */
 }
