@@ -62,10 +62,10 @@ static const struct packing {
     int codes, n_codes; /* bytes of low and high nibbles */
     int scale, n_scale; /* bytes of the scales */
 } packings[] = {
-    {"q4_0", 2, 16, 0, 2},    {"q4_1", 4, 16, 0, 4},     {"q5_0", 6, 16, 0, 2},
-    {"q5_1", 8, 16, 0, 4},    {"q8_0", 0, 0, 0, 2},      {"q4_k", 16, 128, 0, 16},
-    {"q5_k", 48, 128, 0, 16}, {"q6_k", 0, 128, 192, 18}, {"iq4_nl", 2, 16, 0, 2},
-    {"iq4_xs", 8, 128, 0, 8}, {"mxfp4", 1, 16, 0, 1},
+    {"q4_0", 2, 16, 0, 2},    {"q4_1", 4, 16, 0, 4},    {"q5_0", 6, 16, 0, 2},
+    {"q5_1", 8, 16, 0, 4},    {"q8_0", 0, 0, 0, 2},     {"q4_k", 16, 128, 0, 4},
+    {"q5_k", 48, 128, 0, 4},  {"q6_k", 0, 128, 208, 2}, {"iq4_nl", 2, 16, 0, 2},
+    {"iq4_xs", 8, 128, 0, 2}, {"mxfp4", 1, 16, 0, 1},
 };
 
 static const struct packing *packing_of(const assay_quant *quant)

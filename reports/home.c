@@ -224,36 +224,51 @@ assay_status assay_home_offer_relation(assay_home *home, const assay_offer_text 
     return assay_home_offer(home, home->scratch, &t);
 }
 
+typedef enum { BY_ROWS, BY_HEADS, BY_CELLS, N_WAYS } partly;
+
+static const char *const way_names[N_WAYS] = {"rows", "heads", "heads of some rows"};
+
+/* Part p of a way: the elements first + r * row + c, r < n_rows, c < width. */
+static void part_at(int64_t *first, int64_t *n_rows, int64_t *width, const assay_judged *j,
+                    partly way, int64_t p)
+{
+    int64_t head = j->n_cols / j->n_groups;
+    *n_rows = way == BY_HEADS ? j->n_rows : 1;
+    *width = way == BY_ROWS ? j->n_cols : head;
+    *first = way == BY_CELLS ? p * head : way == BY_HEADS ? p * head : p * j->n_cols;
+}
+
 /*
- * The variant where the error stands out, the expected value elsewhere; by rows or by heads.
- * Returns how many of them take the variant; 0 or all: nothing new.
+ * The variant where the error stands out and the variant removes most of it, the expected value
+ * elsewhere. Returns how many parts take the variant; 0 or all: nothing new.
  */
-static int64_t take_partly(double *out, const assay_home *h, const double *variant, bool heads)
+static int64_t take_partly(double *out, const assay_home *h, const double *variant, partly way)
 {
     const assay_judged *j = h->judged;
-    int64_t n_parts = heads ? j->n_groups : j->n_rows, width = j->n_cols / j->n_groups, taken = 0;
+    int64_t n_parts = way == BY_ROWS    ? j->n_rows
+                      : way == BY_HEADS ? j->n_groups
+                                        : j->n_rows * j->n_groups;
+    int64_t taken = 0;
     memcpy(out, h->expected, (size_t)h->n * sizeof *out);
     for (int64_t p = 0; p < n_parts; p++) {
+        int64_t first, n_rows, width;
         double error = 0, size = 0, rest = 0;
-        for (int pass = 0; pass < 2; pass++) {
-            if (pass == 1 && !(error > 9 * j->floor_row_median * j->floor_row_median * size &&
-                               rest < 0.5 * error))
-                break;
-            taken += pass;
-            for (int64_t i = 0; i < (heads ? j->n_rows * width : j->n_cols); i++) {
-                int64_t at =
-                    heads ? i / width * j->n_cols + p * width + i % width : p * j->n_cols + i;
-                if (pass == 1) {
-                    out[at] = variant[at];
-                    continue;
-                }
-                double d = h->got[at] - h->expected[at], v = h->got[at] - variant[at];
-                if (!isfinite(d) || !isfinite(v))
-                    continue;
-                error += d * d;
-                rest += v * v;
-                size += h->expected[at] * h->expected[at];
-            }
+        part_at(&first, &n_rows, &width, j, way, p);
+        for (int64_t i = 0; i < n_rows * width; i++) {
+            int64_t at = first + i / width * j->n_cols + i % width;
+            double d = h->got[at] - h->expected[at], v = h->got[at] - variant[at];
+            if (!isfinite(d) || !isfinite(v))
+                continue;
+            error += d * d;
+            rest += v * v;
+            size += h->expected[at] * h->expected[at];
+        }
+        if (!(error > 9 * j->floor_row_median * j->floor_row_median * size && rest < 0.5 * error))
+            continue;
+        taken++;
+        for (int64_t i = 0; i < n_rows * width; i++) {
+            int64_t at = first + i / width * j->n_cols + i % width;
+            out[at] = variant[at];
         }
     }
     return taken == n_parts ? 0 : taken;
@@ -263,21 +278,23 @@ static assay_status offer_partly(assay_home *home, const double *variant, double
                                  const assay_offer_text *text)
 {
     const assay_judged *j = home->judged;
-    for (int heads = 0; heads < 2; heads++) {
-        int64_t all = heads ? j->n_groups : j->n_rows;
-        int64_t n = all > 1 ? take_partly(room, home, variant, heads) : 0;
+    for (partly way = BY_ROWS; way < N_WAYS; way++) {
+        bool many = way == BY_ROWS ? j->n_rows > 1 : j->n_groups > 1;
+        int64_t n = many ? take_partly(room, home, variant, way) : 0;
         if (n == 0)
             continue;
         char kind[80], evidence[320];
-        snprintf(kind, sizeof kind, "%s, in some %s", text->kind, heads ? "heads" : "rows");
-        snprintf(evidence, sizeof evidence, "in %lld of %lld %s: %s", (long long)n, (long long)all,
-                 heads ? "heads" : "rows", text->evidence ? text->evidence : "");
-        assay_offer_text partly = *text;
-        partly.kind = kind;
-        partly.evidence = evidence;
-        partly.complexity += 0.5;
-        partly.fitted = json_incref(text->fitted);
-        ASSAY_TRY(assay_home_offer(home, room, &partly));
+        snprintf(kind, sizeof kind, "%s, in some %s", text->kind, way_names[way]);
+        snprintf(evidence, sizeof evidence, "in %lld %s: %s", (long long)n, way_names[way],
+                 text->evidence ? text->evidence : "");
+        assay_offer_text some = *text;
+        some.kind = kind;
+        some.evidence = evidence;
+        some.complexity += way == BY_CELLS ? 0.9 : 0.5;
+        some.fitted = json_incref(text->fitted);
+        ASSAY_TRY(assay_home_offer(home, room, &some));
+        if (home->offers[home->n_offers - 1].complete)
+            break;
     }
     return ASSAY_OK;
 }

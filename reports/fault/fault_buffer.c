@@ -104,6 +104,8 @@ static assay_status offer_hand_over(assay_home *home)
     return assay_home_offer(home, home->got,
                             &(assay_offer_text){.kind = "result lost at the hand-over",
                                                 .complexity = 0.05,
+                                                /* other values may be the right ones rearranged */
+                                                .shape_only = !strcmp(look(home), "other values"),
                                                 .fitted = json_pack("{s:s}", "found", look(home)),
                                                 .evidence = text});
 }

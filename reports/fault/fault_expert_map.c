@@ -160,6 +160,55 @@ out:
     return s;
 }
 
+/* One expert gives zero wherever it is chosen. At the places of experts, its places are zero; in
+ * the sum, its parts are missing. */
+static assay_status try_dropped(assay_home *home)
+{
+    const assay_judged *j = home->judged;
+    int E = home->shape->n_expert, U = home->shape->n_expert_used;
+    bool sum = assay_home_is(home, ASSAY_POINT_MOE_ROUTED);
+    int64_t n, width = sum ? j->n_cols : j->n_cols / U;
+    double *ids = NULL, *weights = NULL, *down = NULL;
+    char text[320];
+    assay_status s = ASSAY_OK;
+    if (assay_home_value(&ids, &n, home, ASSAY_POINT_MOE_TOPK, j->layer) != ASSAY_OK)
+        return ASSAY_OK;
+    if (sum) {
+        ASSAY_GO(assay_home_value(&weights, &n, home, ASSAY_POINT_MOE_WEIGHTS, j->layer));
+        ASSAY_GO(assay_alloc(&down, (size_t)(j->n_rows * U * width), sizeof *down, "experts"));
+        ASSAY_GO(assay_home_expert_outputs(down, home, 0));
+    }
+    for (int e = 0; e < E; e++) {
+        int places = 0;
+        memcpy(home->scratch, home->expected, (size_t)home->n * sizeof *home->scratch);
+        for (int64_t p = 0; p < j->n_rows * U; p++) {
+            if ((int)ids[p] != e)
+                continue;
+            places++;
+            for (int64_t i = 0; i < width; i++)
+                if (sum)
+                    home->scratch[p / U * width + i] -= weights[p] * down[p * width + i];
+                else
+                    home->scratch[p * width + i] = 0;
+        }
+        if (places == 0)
+            continue;
+        assay_relation_score(&home->rel, home->scratch, &home->pair);
+        snprintf(text, sizeof text, "expert %d gives zero at all its %d places", e, places);
+        ASSAY_GO(assay_home_offer_relation(
+            home, &(assay_offer_text){.kind = "one expert gives nothing",
+                                      .family = "experts",
+                                      .complexity = 0.4,
+                                      .fitted = json_pack("{s:i}", "expert", e),
+                                      .evidence = text}));
+    }
+out:
+    free(ids);
+    free(weights);
+    free(down);
+    return s;
+}
+
 assay_status assay_fault_match_expert_map(assay_home *home)
 {
     const assay_judged *j = home->judged;
@@ -170,6 +219,9 @@ assay_status assay_fault_match_expert_map(assay_home *home)
         !assay_home_covers(home, ASSAY_POINT_MOE_EXPERT_DOWN))
         return ASSAY_OK;
     ASSAY_TRY(try_maps(home));
+    if (assay_home_is(home, ASSAY_POINT_MOE_ROUTED) ||
+        assay_home_is(home, ASSAY_POINT_MOE_EXPERT_DOWN))
+        ASSAY_TRY(try_dropped(home));
     if (!assay_home_best(home) && assay_home_is(home, ASSAY_POINT_MOE_ROUTED))
         return try_single(home);
     return ASSAY_OK;

@@ -55,6 +55,8 @@ static const fused groups[] = {
      "q_a, latent, rotary"},
     {ASSAY_POINT_FFN_GATE, ASSAY_POINT_FFN_UP, "gate and up exchanged", "fused gate + up",
      "gate, up"},
+    {ASSAY_POINT_MOE_EXPERT_GATE, ASSAY_POINT_MOE_EXPERT_UP, "gate and up exchanged",
+     "fused expert gate + up", "gate, up"},
     {ASSAY_POINT_SHARED_GATE, ASSAY_POINT_SHARED_UP, "gate and up exchanged",
      "fused shared gate + up", "gate, up"},
 };
