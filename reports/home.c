@@ -564,6 +564,12 @@ const assay_offer *assay_home_best(const assay_home *home)
     return best && best->complete ? best : NULL;
 }
 
+bool assay_home_settled(const assay_home *home)
+{
+    const assay_offer *best = assay_home_best(home);
+    return best && !best->shape_only && best->complexity < 1.5;
+}
+
 const assay_offer *assay_home_second(const assay_home *home, const assay_offer *than)
 {
     const assay_offer *best = NULL;

@@ -106,6 +106,8 @@ assay_status assay_home_expert_outputs(double *out, assay_home *home, int shift)
 
 /* The winner; NULL: nothing explains the error. */
 const assay_offer *assay_home_best(const assay_home *home);
+/* A simple explanation is complete: costly searches may be left out. */
+bool assay_home_settled(const assay_home *home);
 /* The best offer of another class than `than`; complete or not; NULL: none. */
 const assay_offer *assay_home_second(const assay_home *home, const assay_offer *than);
 /* The offer that removes most of the error, complete or not; NULL: none. */

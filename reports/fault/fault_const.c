@@ -224,7 +224,7 @@ assay_status assay_fault_match_const(assay_home *home)
             ASSAY_TRY(try_norm(home, i));
     if (assay_home_is(home, ASSAY_POINT_LOGITS))
         ASSAY_TRY(try_cap(home));
-    if (!assay_home_best(home))
+    if (!assay_home_settled(home))
         return try_factors(home);
     return ASSAY_OK;
 }

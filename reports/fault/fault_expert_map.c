@@ -222,7 +222,7 @@ assay_status assay_fault_match_expert_map(assay_home *home)
     if (assay_home_is(home, ASSAY_POINT_MOE_ROUTED) ||
         assay_home_is(home, ASSAY_POINT_MOE_EXPERT_DOWN))
         ASSAY_TRY(try_dropped(home));
-    if (!assay_home_best(home) && assay_home_is(home, ASSAY_POINT_MOE_ROUTED))
+    if (!assay_home_settled(home) && assay_home_is(home, ASSAY_POINT_MOE_ROUTED))
         return try_single(home);
     return ASSAY_OK;
 }

@@ -73,7 +73,7 @@ assay_status assay_fault_match_kv_scale(assay_home *home)
     if (j->against || j->is_ids)
         return ASSAY_OK;
     if (assay_home_attends(home)) {
-        if (assay_home_best(home)) /* the scale of the logits says as much about keys */
+        if (assay_home_settled(home)) /* the scale of the logits says as much about keys */
             return ASSAY_OK;
         ASSAY_TRY(try_side(home, false));
         ASSAY_TRY(try_side(home, true));

@@ -154,7 +154,7 @@ assay_status assay_fault_match_logit_shape(assay_home *home)
         return ASSAY_OK;
     if (assay_home_attends(home)) {
         ASSAY_TRY(try_scale(home));
-        if (!assay_home_best(home))
+        if (!assay_home_settled(home))
             ASSAY_TRY(try_cap(home));
         if (j->point == ASSAY_POINT_KERNEL_OUT || j->point == ASSAY_POINT_O_LATENT)
             ASSAY_TRY(try_denominator(home));

@@ -170,7 +170,7 @@ static assay_status try_projection(assay_home *home)
                       .complexity = 0.15 + 0.05 * n,
                       .fitted = json_pack("{s:i, s:o}", "slices", n, "map", map_json(map, n)),
                       .evidence = text});
-        if (assay_home_best(home))
+        if (assay_home_settled(home))
             break;
     }
     free(heads);
@@ -236,7 +236,7 @@ assay_status assay_fault_match_rank_slice(assay_home *home)
         ASSAY_TRY(try_shift(home));
     for (int n = 2; n <= 8 && assay_home_is(home, ASSAY_POINT_PROJ); n *= 2)
         ASSAY_TRY(try_slices(home, n));
-    if (assay_home_is(home, ASSAY_POINT_PROJ) && !assay_home_best(home))
+    if (assay_home_is(home, ASSAY_POINT_PROJ) && !assay_home_settled(home))
         ASSAY_TRY(try_projection(home));
     return ASSAY_OK;
 }

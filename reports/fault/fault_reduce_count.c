@@ -172,7 +172,7 @@ assay_status assay_fault_match_reduce_count(assay_home *home)
     for (size_t i = 0; i < sizeof reduced / sizeof *reduced; i++)
         if (assay_home_is(home, reduced[i]))
             ASSAY_TRY(try_whole(home));
-    if (assay_home_is(home, ASSAY_POINT_PROJ) && !assay_home_best(home))
+    if (assay_home_is(home, ASSAY_POINT_PROJ) && !assay_home_settled(home))
         ASSAY_TRY(try_heads(home));
     return ASSAY_OK;
 }

@@ -199,7 +199,7 @@ static assay_status try_all(assay_home *home, bool index)
     ASSAY_TRY(try_flags(home, index));
     ASSAY_TRY(try_widths(home, index));
     ASSAY_TRY(try_positions(home, index));
-    if (assay_home_best(home))
+    if (assay_home_settled(home))
         return ASSAY_OK;
     ASSAY_TRY(try_fit(home, index, true));
     return try_fit(home, index, false);

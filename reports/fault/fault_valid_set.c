@@ -122,7 +122,7 @@ assay_status assay_fault_match_valid_set(assay_home *home)
     int n_keys = (int)(step->first_position + step->n_tokens);
     ASSAY_TRY(try_borders(home, n_keys));
     ASSAY_TRY(try_ends(home, n_keys));
-    if (assay_home_best(home))
+    if (assay_home_settled(home))
         return ASSAY_OK;
     return try_windows(home, n_keys);
 }
