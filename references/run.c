@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "references/folder.h"
 #include "references/run_private.h"
 
 assay_run_options assay_run_options_default(void)
@@ -315,7 +316,9 @@ static assay_status open_files(assay_run *run, assay_run_options *options, const
     run->n_files = n;
     for (int i = 0; i < n; i++) {
         ASSAY_TRY(split_prompt(run, &run->files[i].path, &options->prompt, paths[i]));
-        ASSAY_TRY(assay_h5_open(&run->files[i].id, run->files[i].path));
+        ASSAY_TRY(assay_folder_is(run->files[i].path)
+                      ? assay_folder_open(&run->files[i].id, run->files[i].path)
+                      : assay_h5_open(&run->files[i].id, run->files[i].path));
     }
     run->info.path = run->files[0].path;
     return ASSAY_OK;
