@@ -157,7 +157,7 @@ extern "C" assay_status assay_device_unpack(void *stream, float *out, int64_t ou
                                             const assay_packed *w, int64_t first, int64_t n,
                                             int64_t column, int64_t n_columns, bool rounded)
 {
-    const jobs *job;
+    const jobs *job = nullptr;
     ASSAY_TRY(find(&job, w->type));
     job->to_f32<<<blocks_of(n * n_columns), 256, 0, kernel_stream(stream)>>>(
         out, out_stride, *w, first, n, column, n_columns, rounded);
@@ -168,7 +168,7 @@ extern "C" assay_status assay_device_unpack_bf16(void *stream, uint16_t *out, in
                                                  const assay_packed *w, int64_t first, int64_t n,
                                                  int64_t column, int64_t n_columns)
 {
-    const jobs *job;
+    const jobs *job = nullptr;
     ASSAY_TRY(find(&job, w->type));
     job->to_bf16<<<blocks_of(n * n_columns), 256, 0, kernel_stream(stream)>>>(
         out, out_stride, *w, first, n, column, n_columns, true);
@@ -178,7 +178,7 @@ extern "C" assay_status assay_device_unpack_bf16(void *stream, uint16_t *out, in
 extern "C" assay_status assay_device_embed(void *stream, assay_rows y, const assay_packed *packed,
                                            const assay_device_rows *rows, bool rounded)
 {
-    const jobs *job;
+    const jobs *job = nullptr;
     ASSAY_TRY(find(&job, packed->type));
     job->embed<<<static_cast<unsigned>(rows->n), 256, 0, kernel_stream(stream)>>>(
         y.at, y.stride, *packed, *rows, rounded);
@@ -187,7 +187,7 @@ extern "C" assay_status assay_device_embed(void *stream, assay_rows y, const ass
 
 extern "C" assay_status assay_device_product_any(void *stream, const assay_product *p)
 {
-    const jobs *job;
+    const jobs *job = nullptr;
     ASSAY_TRY(find(&job, p->w->type));
     dim3 grid(kernel_blocks(p->n_out, WARPS),
               p->ids ? static_cast<unsigned>(p->n) : kernel_blocks(p->n, MANY),
