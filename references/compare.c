@@ -159,13 +159,13 @@ static bool step_has(const assay_run *run, int prompt, int step, assay_point poi
 }
 
 /* A value that the reference has in this step and the candidate has elsewhere but not here: the
- * candidate's dump has a hole. */
+ * candidate's dump has a hole. Without logits, which end a pass, it may have been cut off. */
 static assay_status look_for_hole(assay_comparison *c, const assay_match *match,
                                   const assay_pair *pair, const bool *kinds, assay_point point,
                                   int layer)
 {
     char name[ASSAY_POINT_NAME_BYTES];
-    if (!kinds[point] ||
+    if ((!kinds[point] && point != ASSAY_POINT_LOGITS) ||
         !step_has(c->run[REFERENCE], match->prompt[REFERENCE], pair->step[REFERENCE], point,
                   layer) ||
         step_has(c->run[CANDIDATE], match->prompt[CANDIDATE], pair->step[CANDIDATE], point, layer))
