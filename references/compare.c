@@ -196,7 +196,13 @@ static assay_status compare_group(assay_comparison *c, const assay_match *match,
     int n_pairs = 0;
     bool kinds[ASSAY_POINT_COUNT];
     ASSAY_TRY(assay_match_steps(&pairs, &n_pairs, c, match, is_prefill));
-    kinds_of(kinds, c->run[CANDIDATE], is_prefill);
+    kinds_of(kinds, c->run[CANDIDATE], false);
+    if (is_prefill) { /* decode steps may keep fewer points than the prefill, not more */
+        bool more[ASSAY_POINT_COUNT];
+        kinds_of(more, c->run[CANDIDATE], true);
+        for (int p = 0; p < ASSAY_POINT_COUNT; p++)
+            kinds[p] |= more[p];
+    }
     assay_status s = ASSAY_OK;
     if (!n_pairs)
         goto out;

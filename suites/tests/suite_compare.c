@@ -276,8 +276,8 @@ START_TEST(compare_with_a_hole_is_never_a_pass)
 {
     static const char *const holes[] = {"count/step0000/logits",
                                         "count/step0000/model.layers.3",
-                                        "text/step0000/model.norm",
-                                        "text/step0000/model.layers.0.self_attn.kv_b_proj",
+                                        "count/step0000/model.norm",
+                                        "count/step0000/model.layers.0.self_attn.kv_b_proj",
                                         "count/step0005/model.layers.2.mlp",
                                         "count/step0000/model.layers.2.mlp.shared_experts.up_proj"};
     for (size_t i = 0; i < sizeof holes / sizeof *holes; i++) {
