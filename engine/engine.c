@@ -63,6 +63,9 @@ static assay_status check_options(const assay_engine_options *o)
     if (o->dtype != ASSAY_DTYPE_F32 && o->dtype != ASSAY_DTYPE_BF16)
         return assay_fail(ASSAY_USAGE, "the engine computes in f32 or bf16, not in %s",
                           assay_dtype_name(o->dtype));
+    if ((unsigned)o->cache_type >= ASSAY_CACHE_TYPE_COUNT || o->page_size < 0 || o->n_pages < 0)
+        return assay_fail(ASSAY_USAGE, "a cache of type %d in %d pages of %d positions",
+                          o->cache_type, o->n_pages, o->page_size);
     if (o->max_positions < 1 || o->max_sequences < 1)
         return assay_fail(ASSAY_USAGE,
                           "%d sequences of %d positions: expected at least one of each",
@@ -89,14 +92,19 @@ assay_status assay_engine_new(assay_engine **out, assay_model *model,
                            comm ? comm->n_ranks : 1));
     if (e->options.n_threads <= 0) /* ranks of one machine share its cores */
         e->options.n_threads = e->part.n_ranks > 1 ? 1 : omp_get_num_procs();
-    int64_t width[ASSAY_KV_COUNT] = {
-        [ASSAY_KV_K] = (int64_t)e->part.n_head_kv * hp->d_head,
-        [ASSAY_KV_V] = (int64_t)e->part.n_head_kv * hp->d_value,
-        [ASSAY_KV_LATENT] = hp->n_rank_kv + hp->d_rope,
-        [ASSAY_KV_INDEX] = hp->index_d_head,
+    assay_kvcache_options cache = {
+        .n_layer = hp->n_layer,
+        .n_sequences = options->max_sequences,
+        .n_positions = options->max_positions,
+        .width = {[ASSAY_KV_K] = (int64_t)e->part.n_head_kv * hp->d_head,
+                  [ASSAY_KV_V] = (int64_t)e->part.n_head_kv * hp->d_value,
+                  [ASSAY_KV_LATENT] = hp->n_rank_kv + hp->d_rope,
+                  [ASSAY_KV_INDEX] = hp->index_d_head},
+        .type = options->cache_type,
+        .page_size = options->page_size,
+        .n_pages = options->n_pages,
     };
-    ASSAY_GO(assay_kvcache_new(&e->cache, hp->n_layer, options->max_sequences,
-                               options->max_positions, width));
+    ASSAY_GO(assay_kvcache_new(&e->cache, &cache));
     ASSAY_GO(assay_alloc(&e->n_past, (size_t)options->max_sequences, sizeof *e->n_past, "engine"));
     if (e->part.n_ranks > 1)
         ASSAY_GO(same_model(e));
@@ -208,6 +216,7 @@ static assay_status make_spans(assay_engine *e)
                               s->sequence, (long long)s->n_keys, e->options.max_positions);
         if (s->n_keys > e->n_keys_most)
             e->n_keys_most = s->n_keys;
+        ASSAY_TRY(assay_kvcache_extend(e->cache, s->sequence, s->n_keys));
     }
     return ASSAY_OK;
 }

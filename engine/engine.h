@@ -12,6 +12,7 @@
 
 #include "engine/gguf.h"
 #include "engine/hparams.h"
+#include "engine/kvcache.h"
 #include "engine/seam.h"
 #include "engine/tap.h"
 
@@ -73,6 +74,9 @@ typedef struct assay_engine_options {
     int n_threads;     /* 0: all cores */
     int max_positions; /* capacity of the cache, per sequence */
     int max_sequences;
+    assay_cache_type cache_type;
+    int page_size;            /* positions a page of the cache; 0: contiguous */
+    int n_pages;              /* 0: enough for all sequences */
     const assay_seams *seams; /* borrowed; NULL: healthy */
     assay_tap_fn *tap;
     void *tap_user; /* also of wants */
