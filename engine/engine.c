@@ -73,6 +73,21 @@ static assay_status check_options(const assay_engine_options *o)
     return ASSAY_OK;
 }
 
+static assay_status open_prefixes(assay_engine *e)
+{
+    assay_prefix_options how = {.hash_bits = (int)assay_bent(e, ASSAY_SEAM_PREFIX_HASH_BITS, -1, 0),
+                                .unchecked =
+                                    assay_bent(e, ASSAY_SEAM_PREFIX_UNCHECKED, -1, 0) != 0};
+    if (e->options.page_size < 1)
+        return assay_fail(ASSAY_USAGE, "prefixes are reused in pages: expected a page size");
+    ASSAY_TRY(
+        assay_alloc(&e->history, (size_t)e->options.max_sequences, sizeof *e->history, "prefixes"));
+    for (int i = 0; i < e->options.max_sequences; i++)
+        ASSAY_TRY(assay_alloc(&e->history[i], (size_t)e->options.max_positions, sizeof **e->history,
+                              "prefixes"));
+    return assay_prefix_new(&e->prefixes, e->cache, &how);
+}
+
 assay_status assay_engine_new(assay_engine **out, assay_model *model,
                               const assay_engine_options *options)
 {
@@ -106,6 +121,8 @@ assay_status assay_engine_new(assay_engine **out, assay_model *model,
     };
     ASSAY_GO(assay_kvcache_new(&e->cache, &cache));
     ASSAY_GO(assay_alloc(&e->n_past, (size_t)options->max_sequences, sizeof *e->n_past, "engine"));
+    if (options->reuse_prefixes)
+        ASSAY_GO(open_prefixes(e));
     if (e->part.n_ranks > 1)
         ASSAY_GO(same_model(e));
     if (options->backend == ASSAY_BACKEND_CUDA)
@@ -122,6 +139,10 @@ void assay_engine_free(assay_engine *engine)
     if (!engine)
         return;
     assay_device_close(engine);
+    assay_prefix_free(engine->prefixes);
+    for (int i = 0; engine->history && i < engine->options.max_sequences; i++)
+        free(engine->history[i]);
+    free(engine->history);
     assay_kvcache_free(engine->cache);
     assay_slots_clear(&engine->slots);
     free(engine->n_past);
@@ -136,8 +157,39 @@ void assay_engine_free(assay_engine *engine)
     free(engine);
 }
 
+assay_status assay_engine_reuse(int64_t *n_reused, assay_engine *engine, int sequence,
+                                const int32_t *tokens, int64_t n)
+{
+    assay_engine *e = engine;
+    *n_reused = 0;
+    if (sequence < 0 || sequence >= e->options.max_sequences || e->n_past[sequence])
+        return assay_fail(ASSAY_USAGE, "sequence %d is not an empty one of %d", sequence,
+                          e->options.max_sequences);
+    if (!e->prefixes || n < 2)
+        return ASSAY_OK;
+    ASSAY_TRY(assay_prefix_find(n_reused, e->prefixes, sequence, tokens, n - 1));
+    memcpy(e->history[sequence], tokens, (size_t)*n_reused * sizeof *tokens);
+    e->n_past[sequence] = *n_reused;
+    return ASSAY_OK;
+}
+
+int64_t assay_engine_n_collisions(const assay_engine *engine)
+{
+    return engine->prefixes ? assay_prefix_n_collisions(engine->prefixes) : 0;
+}
+
+/* What the sequences leave is kept for others; when memory for that is short, it is just not kept.
+ */
+static void keep_prefixes(assay_engine *e, int sequence)
+{
+    for (int i = 0; e->prefixes && i < e->options.max_sequences; i++)
+        if (sequence < 0 || i == sequence)
+            (void)assay_prefix_keep(e->prefixes, i, e->history[i], e->n_past[i]);
+}
+
 void assay_engine_reset(assay_engine *engine, int sequence)
 {
+    keep_prefixes(engine, sequence);
     assay_kvcache_reset(engine->cache, sequence);
     for (int i = 0; i < engine->options.max_sequences; i++)
         if (sequence < 0 || i == sequence)
@@ -181,6 +233,16 @@ static assay_status check_row(const assay_engine *e, int64_t t)
     return ASSAY_OK;
 }
 
+/* Tokens by position, and pages for them: kept prefixes give way. */
+static void remember(assay_engine *e, const assay_span *s)
+{
+    int64_t size = e->options.page_size;
+    for (int64_t r = 0; r < s->n_rows; r++)
+        e->history[s->sequence][s->first + r] = e->batch.tokens[s->rows[r]];
+    assay_prefix_make_room(e->prefixes,
+                           (s->n_keys + size - 1) / size - (s->first + size - 1) / size);
+}
+
 /* Rows by sequence, in the order in which sequences first appear; positions must continue each
  * cache. */
 static assay_status make_spans(assay_engine *e)
@@ -216,6 +278,8 @@ static assay_status make_spans(assay_engine *e)
                               s->sequence, (long long)s->n_keys, e->options.max_positions);
         if (s->n_keys > e->n_keys_most)
             e->n_keys_most = s->n_keys;
+        if (e->prefixes)
+            remember(e, s);
         ASSAY_TRY(assay_kvcache_extend(e->cache, s->sequence, s->n_keys));
     }
     return ASSAY_OK;

@@ -75,8 +75,10 @@ typedef struct assay_engine_options {
     int max_positions; /* capacity of the cache, per sequence */
     int max_sequences;
     assay_cache_type cache_type;
-    int page_size;            /* positions a page of the cache; 0: contiguous */
-    int n_pages;              /* 0: enough for all sequences */
+    int page_size;       /* positions a page of the cache; 0: contiguous */
+    int n_pages;         /* 0: enough for all sequences */
+    int key_split;       /* keys a part of split-key attention, merged by log-sum-exp; 0: whole */
+    bool reuse_prefixes; /* pages of ended sequences are kept and found again (needs pages) */
     const assay_seams *seams; /* borrowed; NULL: healthy */
     assay_tap_fn *tap;
     void *tap_user; /* also of wants */
@@ -110,6 +112,16 @@ assay_status assay_engine_forward(assay_engine *engine, const assay_batch *batch
 /* Forgets the cache of one sequence (-1: of all) and starts steps again at 0 when all are
  * forgotten. */
 void assay_engine_reset(assay_engine *engine, int sequence);
+
+/*
+ * Reuses what ended sequences left in the cache: attaches the longest known prefix of tokens[n] to
+ * an empty sequence. *n_reused: positions that need not be run (a multiple of the page size, less
+ * than n, so that the last row is computed).
+ */
+assay_status assay_engine_reuse(int64_t *n_reused, assay_engine *engine, int sequence,
+                                const int32_t *tokens, int64_t n);
+/* Prefix lookups that met other tokens under the same hash, so far. */
+int64_t assay_engine_n_collisions(const assay_engine *engine);
 
 /*
  * Runs the prompt in chunks of `chunk` rows (0: at once), then decodes greedily n_new - 1 further

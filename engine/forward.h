@@ -15,6 +15,7 @@
 #include "engine/ops/norm.h"
 #include "engine/ops/rotary.h"
 #include "engine/ops/router.h"
+#include "engine/prefix.h"
 #include "engine/slots.h"
 
 /* Rows of one sequence in this step. */
@@ -46,7 +47,9 @@ struct assay_engine {
     assay_engine_options options;
     assay_part part;
     assay_kvcache *cache;
-    int64_t *n_past; /* [max_sequences] positions in the cache */
+    int64_t *n_past;        /* [max_sequences] positions in the cache */
+    assay_prefix *prefixes; /* NULL: not reused */
+    int32_t **history;      /* [max_sequences] tokens in the cache, kept when prefixes are reused */
     assay_slots slots;
     /* the step that runs */
     assay_batch batch;

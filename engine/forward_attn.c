@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "engine/forward.h"
-#include "engine/ops/attention.h"
+#include "engine/ops/attention_split.h"
 #include "engine/ops/linear.h"
 #include "engine/ops/pointwise.h"
 
@@ -309,7 +309,9 @@ static assay_status kernel_of_span(assay_engine *e, const assay_span *s, int lay
                              .round_probs = e->options.dtype == ASSAY_DTYPE_BF16};
         status = keys_of(&a, own, e, s, layer);
         if (status == ASSAY_OK)
-            status = assay_op_attention(o, lse, probs, e->n_keys_most, q, &a);
+            status = assay_op_attention_split(
+                o, lse, probs, e->n_keys_most, q, &a, e->options.key_split,
+                (assay_merge_kind)assay_bent(e, ASSAY_SEAM_MERGE, layer, ASSAY_MERGE_RIGHT));
     }
     free(own[0]);
     free(own[1]);

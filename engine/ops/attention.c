@@ -17,7 +17,8 @@ typedef struct scratch {
 static bool sees(const assay_attention *a, int64_t row, int64_t j)
 {
     return j >= a->begin[row] && j < a->end[row] &&
-           (!a->selected || a->selected[row * a->n_keys + j]);
+           (!a->selected ||
+            a->selected[row * (a->selected_stride ? a->selected_stride : a->n_keys) + j]);
 }
 
 /* Scores to probabilities in place; returns the log-sum-exp. */

@@ -32,6 +32,7 @@ typedef struct assay_attention {
     const int64_t *rows;        /* [n_rows] index of each row in q, o, lse, probs */
     const int64_t *begin, *end; /* [n_rows] */
     const uint8_t *selected;    /* [n_rows, n_keys] or NULL */
+    int64_t selected_stride;    /* from row to row of selected; 0: n_keys */
     double scale;
     double cap;              /* s = cap tanh(s / cap); 0: none */
     const float *head_scale; /* [n_head] factor on scale, or NULL */

@@ -260,10 +260,13 @@ START_TEST(seam_every_row_has_a_case_here)
         bool there = false;
         for (int i = 0; i < N_CASES; i++)
             there = there || (int)cases[i].seam == seam;
-        bool elsewhere =
-            seam == ASSAY_SEAM_SELECT_IGNORED || seam == ASSAY_SEAM_ROUTER_GROUP_MASK ||
-            (seam >= ASSAY_SEAM_RANK_SLICE && seam <= ASSAY_SEAM_RANK_BIAS) || /* suite_comm */
-            seam >= ASSAY_SEAM_STREAM_WAIT; /* of devices: gpu/suite_gpu_graph.c */
+        bool elsewhere = seam == ASSAY_SEAM_SELECT_IGNORED ||
+                         seam == ASSAY_SEAM_ROUTER_GROUP_MASK || seam == ASSAY_SEAM_KV_PAGE ||
+                         seam == ASSAY_SEAM_KV_CODEC || seam == ASSAY_SEAM_MERGE ||
+                         seam == ASSAY_SEAM_PREFIX_UNCHECKED ||
+                         seam == ASSAY_SEAM_PREFIX_HASH_BITS || /* suite_kvcache, suite_comm */
+                         (seam >= ASSAY_SEAM_RANK_SLICE && seam <= ASSAY_SEAM_RANK_BIAS) ||
+                         seam >= ASSAY_SEAM_STREAM_WAIT; /* of devices: gpu/suite_gpu_graph.c */
         ck_assert_msg(there || elsewhere, "seam %s has no case", assay_seam_name((assay_seam)seam));
         ck_assert_int_gt(strlen(assay_seam_meaning((assay_seam)seam)), 10);
     }
