@@ -1,0 +1,24 @@
+/*
+ * Diagnoses for tests: a capture and a model in, a result out.
+ */
+#ifndef ASSAY_SUITES_TESTS_DIAGNOSED_H
+#define ASSAY_SUITES_TESTS_DIAGNOSED_H
+
+#include "reports/diagnose.h"
+#include "suites/campaign.h"
+
+/* Runs the diagnosis; the status is handed back. The result is yours to clear when it is ASSAY_OK.
+ */
+assay_status diagnosed(assay_result *result, const char *capture, const char *model);
+/* The same, and every judged value is shown to on_judged. */
+assay_status diagnosed_watched(assay_result *result, const char *capture, const char *model,
+                               void (*on_judged)(void *user, const assay_judged *judged),
+                               void *user);
+/* Findings as one text, for messages: "FUSED-ORDER at blk.0.attn.q_a (parts exchanged); ...". */
+const char *diagnosed_text(const assay_result *result);
+/* A finding of one of the classes ("UNWRITTEN|BUFFER") that names the point ("attn.proj", in some
+ * layer); NULL: none. */
+const assay_finding *diagnosed_find(const assay_result *result, const char *classes,
+                                    const char *point);
+
+#endif

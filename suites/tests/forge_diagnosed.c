@@ -1,0 +1,74 @@
+#include "diagnosed.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "references/oracle/oracle.h"
+
+assay_status diagnosed_watched(assay_result *result, const char *capture, const char *model,
+                               void (*on_judged)(void *user, const assay_judged *judged),
+                               void *user)
+{
+    assay_gguf *file = NULL;
+    assay_oracle *oracle = NULL;
+    assay_run *run = NULL;
+    assay_run_options how = assay_run_options_default();
+    const char *paths[] = {capture};
+    assay_status s;
+    ASSAY_TRY(assay_result_init(result, "diagnose"));
+    ASSAY_GO(assay_gguf_open(&file, model));
+    ASSAY_GO(assay_oracle_open(&oracle, file, 0));
+    ASSAY_GO(assay_run_open(&run, paths, 1, &how));
+    assay_diagnose_options options = {
+        .file = file, .forced = {.last_layer = -1}, .on_judged = on_judged, .on_judged_user = user};
+    s = assay_diagnose(result, run, oracle, &options);
+out:
+    assay_run_close(run);
+    assay_oracle_close(oracle);
+    assay_gguf_close(file);
+    if (s != ASSAY_OK)
+        assay_result_clear(result);
+    return s;
+}
+
+assay_status diagnosed(assay_result *result, const char *capture, const char *model)
+{
+    return diagnosed_watched(result, capture, model, NULL, NULL);
+}
+
+const char *diagnosed_text(const assay_result *result)
+{
+    static char text[2048];
+    size_t n = 0;
+    text[0] = '\0';
+    for (int i = 0; i < result->n_findings && n < sizeof text - 256; i++)
+        n += (size_t)snprintf(text + n, sizeof text - n, "%s at %s (%s); ",
+                              result->findings[i].fault_class, result->findings[i].point,
+                              result->findings[i].kind);
+    return result->n_findings ? text : "nothing";
+}
+
+static bool has_class(const char *classes, const char *name)
+{
+    size_t n = strlen(name);
+    for (const char *at = classes; (at = strstr(at, name)) != NULL; at += n)
+        if ((at == classes || at[-1] == '|') && (at[n] == '|' || at[n] == '\0'))
+            return true;
+    return false;
+}
+
+const assay_finding *diagnosed_find(const assay_result *result, const char *classes,
+                                    const char *point)
+{
+    for (int i = 0; i < result->n_findings; i++) {
+        const assay_finding *f = &result->findings[i];
+        if (!has_class(classes, f->fault_class))
+            continue;
+        for (int k = 0; k < f->points.n; k++) {
+            const char *name = f->points.items[k], *at = strstr(name, point);
+            if (at && (at == name || at[-1] == '.') && at[strlen(point)] == '\0')
+                return f;
+        }
+    }
+    return NULL;
+}
