@@ -86,7 +86,9 @@ static void drop_range(double **slots, size_t from, size_t to)
 void assay_oracle_store_drop_after(oracle_store *store, const assay_oracle *o, int step,
                                    assay_point point, int layer)
 {
-    size_t first = point == ASSAY_POINT_EMBED ? 0 : layer < 0 ? n_slots(o) : slot_of(0, layer);
+    /* behind a global value other than the embedding: the prediction layers */
+    size_t first =
+        point == ASSAY_POINT_EMBED ? 0 : slot_of(0, layer < 0 ? o->shape.n_layer : layer);
     for (int s = step; s < store->n_steps; s++) {
         if (!store->steps[s])
             continue;

@@ -47,7 +47,7 @@ typedef struct assay_pass assay_pass;
 /* One letter of point.def's axes -> size; S (keys so far) depends on the step. */
 typedef struct assay_oracle_shape {
     char architecture[32];
-    int n_layer_nextn; /* multi-token prediction layers behind the trunk's n_layer */
+    int n_layer_nextn; /* layers behind the trunk that predict further tokens: n_layer ... */
     int n_layer, n_vocab, n_embd, n_head, n_head_kv, n_rank_q, n_rank_kv, d_nope, d_rope, d_value;
     int n_ff, n_layer_dense, n_expert, n_expert_used, n_group, n_ff_expert, n_ff_shared;
     int index_n_head, index_d_head;

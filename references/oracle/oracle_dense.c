@@ -28,8 +28,8 @@ assay_status assay_oracle_op_embed(double *out, const oracle_call *call)
 }
 
 /* One row of a one-row weight (norms, biases). */
-static assay_status vector(const double **out, oracle_eval *e, int layer, const char *name,
-                           int64_t n)
+assay_status assay_oracle_vector(const double **out, oracle_eval *e, int layer, const char *name,
+                                 int64_t n)
 {
     oracle_matrix w;
     int64_t rows;
@@ -47,6 +47,7 @@ static const struct {
     {ASSAY_POINT_KV_LATENT, ASSAY_NORM_OF_KV_A, "attn_kv_a_norm.weight"},
     {ASSAY_POINT_FFN_NORM, ASSAY_NORM_OF_FFN, "ffn_norm.weight"},
     {ASSAY_POINT_FINAL_NORM, ASSAY_NORM_OF_FINAL, "output_norm.weight"},
+    {ASSAY_POINT_NEXTN_NORM, ASSAY_NORM_OF_FINAL, "nextn.shared_head_norm.weight"},
 };
 
 assay_status assay_oracle_op_norm(double *out, const oracle_call *call)
@@ -56,7 +57,14 @@ assay_status assay_oracle_op_norm(double *out, const oracle_call *call)
     while (norms[i].point != call->point)
         i++;
     const double *w;
-    ASSAY_TRY(vector(&w, call->eval, call->layer, norms[i].weight, call->width));
+    const char *name = norms[i].weight;
+    int layer = call->layer;
+    if (call->point == ASSAY_POINT_NEXTN_NORM &&
+        !assay_oracle_find(call->eval->oracle, layer, name)) {
+        name = "output_norm.weight"; /* shared with the trunk */
+        layer = -1;
+    }
+    ASSAY_TRY(assay_oracle_vector(&w, call->eval, layer, name, call->width));
     /* the latent is the first part of a wider row */
     for (int64_t t = 0; t < call->n_tokens; t++)
         assay_oracle_rms_norm(out + t * call->width, call->in[0] + t * call->in_width[0], w,
@@ -69,8 +77,9 @@ assay_status assay_oracle_op_index_norm(double *out, const oracle_call *call)
 {
     const assay_knobs *k = call->eval->knobs;
     const double *w, *b;
-    ASSAY_TRY(vector(&w, call->eval, call->layer, "indexer.k_norm.weight", call->width));
-    ASSAY_TRY(vector(&b, call->eval, call->layer, "indexer.k_norm.bias", call->width));
+    ASSAY_TRY(
+        assay_oracle_vector(&w, call->eval, call->layer, "indexer.k_norm.weight", call->width));
+    ASSAY_TRY(assay_oracle_vector(&b, call->eval, call->layer, "indexer.k_norm.bias", call->width));
     for (int64_t t = 0; t < call->n_tokens; t++)
         assay_oracle_layer_norm(out + t * call->width, call->in[0] + t * call->width, w, b,
                                 call->width, k->eps[ASSAY_NORM_OF_INDEX_K],
@@ -135,7 +144,7 @@ assay_status assay_oracle_op_project(double *out, const oracle_call *call)
     if (!projections[i].bias || !assay_oracle_find(e->oracle, call->layer, projections[i].bias))
         return ASSAY_OK;
     const double *b;
-    ASSAY_TRY(vector(&b, e, call->layer, projections[i].bias, call->width));
+    ASSAY_TRY(assay_oracle_vector(&b, e, call->layer, projections[i].bias, call->width));
     for (int64_t j = 0; j < call->n; j++)
         out[j] += b[j % call->width];
     return ASSAY_OK;
@@ -153,8 +162,8 @@ static assay_status rotate_heads(double *x, const oracle_call *call, const assay
     if (is_query ? used.skip_q : used.skip_k)
         used.skip = true;
     if (used.use_freqs)
-        ASSAY_TRY(vector(&divisors, call->eval, -1, "rope_freqs.weight",
-                         call->eval->oracle->shape.d_rope / 2));
+        ASSAY_TRY(assay_oracle_vector(&divisors, call->eval, -1, "rope_freqs.weight",
+                                      call->eval->oracle->shape.d_rope / 2));
     assay_oracle_rope_frequencies(f, &used);
     double offset = is_query ? used.position_offset_q : used.position_offset_k;
     for (int64_t t = 0; t < call->n_tokens; t++)
@@ -230,9 +239,14 @@ assay_status assay_oracle_op_logits(double *out, const oracle_call *call)
     const assay_knobs *k = e->knobs;
     oracle_matrix w;
     oracle_part part = {.n_rows = call->width, .n_cols = call->in_width[0]};
-    ASSAY_TRY(assay_oracle_matrix(&w, e->oracle, -1,
-                                  k->head_tied ? "token_embd.weight" : "output.weight", 1,
-                                  call->width, part.n_cols, k));
+    const char *name = k->head_tied ? "token_embd.weight" : "output.weight";
+    int layer = -1;
+    if (call->layer >= 0 &&
+        assay_oracle_find(e->oracle, call->layer, "nextn.shared_head_head.weight")) {
+        name = "nextn.shared_head_head.weight";
+        layer = call->layer;
+    }
+    ASSAY_TRY(assay_oracle_matrix(&w, e->oracle, layer, name, 1, call->width, part.n_cols, k));
     ASSAY_TRY(assay_oracle_product(out, call->width, call->in[0], part.n_cols, call->n_tokens,
                                    e->oracle, &w, part, k));
     for (int64_t i = 0; i < call->n; i++) {

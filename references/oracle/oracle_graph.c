@@ -55,6 +55,12 @@ static bool moe_shared(const oracle_place *p)
     return moe(p) && p->oracle->shape.n_ff_shared > 0;
 }
 
+/* A layer behind the trunk that predicts further tokens. */
+static bool nextn(const oracle_place *p)
+{
+    return p->layer >= p->oracle->shape.n_layer;
+}
+
 static bool is_put(const oracle_place *p, assay_point point)
 {
     return assay_oracle_put_at(p->pass, p->step, point, p->layer) != NULL;
@@ -93,6 +99,10 @@ static bool only_probs(const oracle_place *p)
 #define LAST(point)                                                                                \
     {                                                                                              \
         FROM_LAST, ASSAY_POINT_##point                                                             \
+    }
+#define HIDDEN                                                                                     \
+    {                                                                                              \
+        FROM_HIDDEN, ASSAY_POINT_FINAL_NORM                                                        \
     }
 #define SELECTION                                                                                  \
     {                                                                                              \
@@ -140,7 +150,7 @@ bool assay_oracle_has_point(const assay_oracle *oracle, assay_point point, int l
     bool only_expanded = oracle->shape.is_mla && (point == ASSAY_POINT_KV_B ||
                                                   point == ASSAY_POINT_K || point == ASSAY_POINT_V);
     oracle_place place = {.oracle = oracle, .layer = layer, .latent = latent_path};
-    if (layer >= oracle->shape.n_layer || (latent_path ? only_expanded : only_latent))
+    if (latent_path ? only_expanded : only_latent)
         return false;
     return assay_oracle_op_at(&place, point) != NULL;
 }

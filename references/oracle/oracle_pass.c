@@ -275,8 +275,18 @@ static oracle_input resolve(int *from_layer, const oracle_eval *e, int step, int
             return (oracle_input){FROM_HERE, ASSAY_POINT_IN_NORM};
         /* fall through */
     case FROM_BEFORE:
+        if (layer >= o->shape.n_layer)
+            return (oracle_input){FROM_HERE, ASSAY_POINT_NEXTN_IN};
         *from_layer = layer - 1;
         return (oracle_input){FROM_HERE, layer == 0 ? ASSAY_POINT_EMBED : ASSAY_POINT_OUT};
+    case FROM_HIDDEN:
+        *from_layer = layer - 1;
+        if (e->knobs->nextn_hidden_raw)
+            return (oracle_input){FROM_HERE, ASSAY_POINT_OUT};
+        if (layer > o->shape.n_layer)
+            return (oracle_input){FROM_HERE, ASSAY_POINT_NEXTN_NORM};
+        *from_layer = -1;
+        return (oracle_input){FROM_HERE, ASSAY_POINT_FINAL_NORM};
     case FROM_LAST:
         *from_layer = o->shape.n_layer - 1;
         return (oracle_input){FROM_HERE, in.point};

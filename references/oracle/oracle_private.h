@@ -164,11 +164,12 @@ typedef assay_status oracle_compute(double *out, const oracle_call *call);
 /* How an input is found from the op's own place. */
 typedef enum {
     FROM_NOWHERE,
-    FROM_HERE,      /* same layer, same step */
-    FROM_BEFORE,    /* output of the layer before, or the embedding */
-    FROM_STREAM,    /* the same, as the residual add takes it (knob residual_after_norm) */
-    FROM_CACHE,     /* same layer, all steps so far, rows behind each other: [S, ...] */
-    FROM_LAST,      /* the last layer of the trunk */
+    FROM_HERE,   /* same layer, same step */
+    FROM_BEFORE, /* output of the layer before, or the embedding */
+    FROM_STREAM, /* the same, as the residual add takes it (knob residual_after_norm) */
+    FROM_CACHE,  /* same layer, all steps so far, rows behind each other: [S, ...] */
+    FROM_LAST,   /* the last layer of the trunk */
+    FROM_HIDDEN, /* final_norm, or what the prediction layer before left (knob nextn_hidden_raw) */
     FROM_SELECTION, /* what limits the keys: a put topk, else scores, else nothing (NULL) */
     FROM_SOURCE     /* the full layer whose selection this layer uses */
 } oracle_from;
@@ -215,6 +216,10 @@ assay_status assay_oracle_mask(uint8_t *seen, const oracle_call *call, const dou
 /* Format of a 16-bit computation's intermediate values; F64 when it is wider. */
 assay_dtype assay_oracle_half(const assay_knobs *knobs);
 
+/* The row of a one-row weight (norms, biases); layer -1: global. */
+assay_status assay_oracle_vector(const double **out, oracle_eval *eval, int layer, const char *name,
+                                 int64_t n);
+
 /* Selection bias of a layer's router; *bias NULL where the file has none. */
 assay_status assay_oracle_route_bias(const double **bias, oracle_eval *eval, int layer);
 
@@ -231,13 +236,14 @@ oracle_eval assay_oracle_eval(assay_pass *pass, const assay_knobs *knobs);
 bool assay_oracle_is_dense(const assay_oracle *oracle, int layer);
 
 /* Ops. */
-oracle_compute assay_oracle_op_embed, assay_oracle_op_norm, assay_oracle_op_index_norm,
-    assay_oracle_op_project, assay_oracle_op_q_rope, assay_oracle_op_k_rope, assay_oracle_op_kv_b,
-    assay_oracle_op_k, assay_oracle_op_v, assay_oracle_op_q_latent, assay_oracle_op_index_rope,
-    assay_oracle_op_index_scores, assay_oracle_op_index_topk, assay_oracle_op_copy,
-    assay_oracle_op_attention, assay_oracle_op_probs_values, assay_oracle_op_values_out,
-    assay_oracle_op_residual, assay_oracle_op_act, assay_oracle_op_moe_probs,
-    assay_oracle_op_moe_topk, assay_oracle_op_moe_weights, assay_oracle_op_expert,
-    assay_oracle_op_routed, assay_oracle_op_moe_out, assay_oracle_op_logits;
+oracle_compute assay_oracle_op_embed, assay_oracle_op_nextn_in, assay_oracle_op_norm,
+    assay_oracle_op_index_norm, assay_oracle_op_project, assay_oracle_op_q_rope,
+    assay_oracle_op_k_rope, assay_oracle_op_kv_b, assay_oracle_op_k, assay_oracle_op_v,
+    assay_oracle_op_q_latent, assay_oracle_op_index_rope, assay_oracle_op_index_scores,
+    assay_oracle_op_index_topk, assay_oracle_op_copy, assay_oracle_op_attention,
+    assay_oracle_op_probs_values, assay_oracle_op_values_out, assay_oracle_op_residual,
+    assay_oracle_op_act, assay_oracle_op_moe_probs, assay_oracle_op_moe_topk,
+    assay_oracle_op_moe_weights, assay_oracle_op_expert, assay_oracle_op_routed,
+    assay_oracle_op_moe_out, assay_oracle_op_logits;
 
 #endif

@@ -280,6 +280,123 @@ START_TEST(expert_knobs_compute_other_experts_for_the_same_ids)
 }
 END_TEST
 
+/* A dense layer and one behind it that predicts the token after the next. */
+static void forge_nextn(forge_plain *m)
+{
+    static const struct {
+        const char *name;
+        int64_t dims[2];
+        int n_dims;
+    } tensors[] = {
+        {"attn_norm", {D}, 1},      {"attn_kv_a_norm", {6}, 1},        {"ffn_norm", {D}, 1},
+        {"attn_q", {16, D}, 2},     {"attn_kv_a_mqa", {10, D}, 2},     {"attn_kv_b", {14, 6}, 2},
+        {"attn_output", {D, 6}, 2}, {"ffn_gate", {F, D}, 2},           {"ffn_up", {F, D}, 2},
+        {"ffn_down", {D, F}, 2},    {"nextn.eh_proj", {D, 2 * D}, 2},  {"nextn.enorm", {D}, 1},
+        {"nextn.hnorm", {D}, 1},    {"nextn.shared_head_norm", {D}, 1}};
+    static const struct {
+        const char *key;
+        unsigned n;
+    } keys[] = {{"block_count", 2},
+                {"nextn_predict_layers", 1},
+                {"context_length", 64},
+                {"embedding_length", D},
+                {"feed_forward_length", F},
+                {"attention.head_count", 2},
+                {"attention.kv_lora_rank", 6},
+                {"attention.key_length", 8},
+                {"attention.value_length", 3},
+                {"rope.dimension_count", 4}};
+    char name[96];
+    forge_plain_str(m, "general.architecture", "deepseek2");
+    forge_plain_f32(m, "deepseek2.attention.layer_norm_rms_epsilon", 1e-6f);
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        snprintf(name, sizeof name, "deepseek2.%s", keys[i].key);
+        forge_plain_u32(m, name, keys[i].n);
+    }
+    forge_plain_pattern(m, "token_embd.weight", 2, DIMS(VOCAB, D), 1, 16);
+    ones(m, "output_norm.weight", D, 1.5f);
+    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++)
+        for (int l = i < 10 ? 0 : 1; l < 2; l++) {
+            snprintf(name, sizeof name, "blk.%d.%s.weight", l, tensors[i].name);
+            forge_plain_pattern(m, name, tensors[i].n_dims, tensors[i].dims, (int)i + 15 * l + 2,
+                                16);
+        }
+}
+
+/* The halves by hand: enorm of the following token's embedding, hnorm of the final norm's output.
+ */
+static void expect_joined(opened *o, const double *got, int row, int token, bool exchanged,
+                          const double *hidden)
+{
+    static const char *const names[] = {"token_embd.weight", "blk.1.nextn.enorm.weight",
+                                        "blk.1.nextn.hnorm.weight", "blk.1.nextn.eh_proj.weight"};
+    double w[4][VOCAB * D * 2], both[2 * D], squares[2] = {0, 0};
+    for (int i = 0; i < 4; i++) {
+        const double *p;
+        int64_t dims[4];
+        EXPECT_OK(assay_oracle_weight(&p, dims, o->oracle, names[i]));
+        memcpy(w[i], p, (size_t)(dims[2] * dims[3]) * sizeof *p);
+    }
+    for (int d = 0; d < D; d++) {
+        squares[0] += w[0][token * D + d] * w[0][token * D + d] / D;
+        squares[1] += hidden[row * D + d] * hidden[row * D + d] / D;
+    }
+    float eps = 1e-6f;
+    for (int d = 0; d < D; d++) {
+        both[exchanged ? D + d : d] =
+            w[0][token * D + d] / sqrt(squares[0] + (double)eps) * w[1][d];
+        both[exchanged ? d : D + d] =
+            hidden[row * D + d] / sqrt(squares[1] + (double)eps) * w[2][d];
+    }
+    for (int r = 0; r < D; r++) {
+        double sum = 0;
+        for (int c = 0; c < 2 * D; c++)
+            sum += w[3][r * 2 * D + c] * both[c];
+        EXPECT_NEAR(got[row * D + r], sum, 1e-12);
+    }
+}
+
+START_TEST(prediction_layers_join_the_following_token_and_the_hidden_state)
+{
+    static const int following[4] = {1, 4, 1, 5};
+    forge_plain m = {0};
+    forge_nextn(&m);
+    opened o = open_model(&m, "nextn.gguf", NULL);
+    ck_assert_int_eq(assay_oracle_shape_of(o.oracle)->n_layer, 1);
+    ck_assert(assay_oracle_has_point(o.oracle, ASSAY_POINT_NEXTN_IN, 1, false));
+    ck_assert(!assay_oracle_has_point(o.oracle, ASSAY_POINT_NEXTN_IN, 0, false));
+    const double *hidden = value(&o, ASSAY_POINT_FINAL_NORM, -1);
+    const double *logits = value(&o, ASSAY_POINT_LOGITS, -1),
+                 *in = value(&o, ASSAY_POINT_NEXTN_IN, 1);
+    for (int t = 0; t < 4; t++)
+        expect_joined(&o, in, t, following[t], false, hidden);
+    int best = 0;
+    for (int i = 1; i < VOCAB; i++)
+        if (logits[4 * VOCAB + i] > logits[4 * VOCAB + best])
+            best = i;
+    expect_joined(&o, in, 4, best, false, hidden); /* nothing follows: the likeliest */
+    assay_knobs k = *assay_oracle_knobs(o.oracle);
+    double bent[5 * D];
+    k.nextn_concat_exchanged = true;
+    EXPECT_OK(assay_pass_expect(bent, o.pass, 0, ASSAY_POINT_NEXTN_IN, 1, &k));
+    expect_joined(&o, bent, 2, following[2], true, hidden);
+    k.nextn_concat_exchanged = false;
+    k.nextn_hidden_raw = true;
+    EXPECT_OK(assay_pass_expect(bent, o.pass, 0, ASSAY_POINT_NEXTN_IN, 1, &k));
+    expect_joined(&o, bent, 2, following[2], false, value(&o, ASSAY_POINT_OUT, 0));
+    /* the layer itself starts from there, and ends in its own norm and the shared head */
+    const double *norm = value(&o, ASSAY_POINT_NEXTN_NORM, 1);
+    const double *draft = value(&o, ASSAY_POINT_NEXTN_LOGITS, 1), *table;
+    int64_t dims[4];
+    EXPECT_OK(assay_oracle_weight(&table, dims, o.oracle, "token_embd.weight"));
+    double sum = 0;
+    for (int d = 0; d < D; d++)
+        sum += table[7 * D + d] * norm[2 * D + d];
+    EXPECT_NEAR(draft[2 * VOCAB + 7], sum, 1e-12);
+    close_model(&o);
+}
+END_TEST
+
 START_TEST(files_that_cannot_be_right_are_refused_with_the_place)
 {
     forge_plain m = {0};
@@ -314,4 +431,5 @@ EXPECT_MAIN("oracle_forms", llama_reads_fused_and_tied_tensors_as_separate_ones,
             llama_groups_query_heads_by_division,
             experts_with_gate_and_up_in_one_tensor_are_the_same,
             expert_knobs_compute_other_experts_for_the_same_ids,
+            prediction_layers_join_the_following_token_and_the_hidden_state,
             files_that_cannot_be_right_are_refused_with_the_place)
