@@ -173,6 +173,69 @@ assay_status assay_grid_of_depth(assay_grid *grid, const assay_result *result)
     return ASSAY_OK;
 }
 
+/* Adds a name that is not yet there. */
+static assay_status add_name(char **names, int *n, const char *name)
+{
+    if (row_of(names, *n, name) >= 0)
+        return ASSAY_OK;
+    names[*n] = strdup(name);
+    if (!names[*n])
+        return assay_fail(ASSAY_NO_MEMORY, "classes: no memory");
+    ++*n;
+    return ASSAY_OK;
+}
+
+/* Planted classes first, in their order, so that the diagonal is what was found right; then what
+ * was found but never planted. */
+static assay_status confusion_names(char **rows, int *n_rows, char **columns, int *n_columns,
+                                    json_t *confusion)
+{
+    const char *planted, *found;
+    json_t *counts, *count;
+    json_object_foreach(confusion, planted, counts)
+    {
+        ASSAY_TRY(add_name(rows, n_rows, planted));
+        ASSAY_TRY(add_name(columns, n_columns, planted));
+    }
+    json_object_foreach(confusion, planted, counts)
+    {
+        json_object_foreach(counts, found, count)
+        {
+            if (*n_columns < LARGEST_SIDE)
+                ASSAY_TRY(add_name(columns, n_columns, found));
+        }
+    }
+    return ASSAY_OK;
+}
+
+assay_status assay_grid_of_confusion(assay_grid *grid, const assay_result *result)
+{
+    json_t *confusion = json_object_get(result->extra, "confusion");
+    char **rows = NULL, **columns = NULL;
+    int n_rows = 0, n_columns = 0;
+    if (!json_object_size(confusion) || json_object_size(confusion) > LARGEST_SIDE)
+        return assay_fail(ASSAY_MISSING, "the result has no confusion matrix");
+    assay_status s = assay_alloc(&rows, LARGEST_SIDE, sizeof *rows, "classes");
+    if (s == ASSAY_OK)
+        s = assay_alloc(&columns, LARGEST_SIDE, sizeof *columns, "classes");
+    if (s == ASSAY_OK)
+        s = confusion_names(rows, &n_rows, columns, &n_columns, confusion);
+    if (s == ASSAY_OK)
+        s = assay_grid_new(grid, n_columns, n_rows);
+    if (s != ASSAY_OK) {
+        free_labels(rows, n_rows);
+        free_labels(columns, n_columns);
+        return s;
+    }
+    grid->x_labels = columns;
+    grid->y_labels = rows;
+    for (int y = 0; y < n_rows; y++)
+        for (int x = 0; x < n_columns; x++)
+            grid->values[y * n_columns + x] = (double)json_integer_value(
+                json_object_get(json_object_get(confusion, rows[y]), columns[x]));
+    return ASSAY_OK;
+}
+
 int assay_grid_largest(const assay_grid *grid)
 {
     int best = -1;

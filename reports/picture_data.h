@@ -24,6 +24,10 @@ assay_status assay_grid_from(assay_grid *grid, const json_t *entry);
  * and steps; NaN where nothing was judged. Global points are no part of it. */
 assay_status assay_grid_of_depth(assay_grid *grid, const assay_result *result);
 
+/* extra.confusion of a campaign: planted classes (rows) by found classes (columns), counts; 0 where
+ * there is none. Fails: ASSAY_MISSING without one. */
+assay_status assay_grid_of_confusion(assay_grid *grid, const assay_result *result);
+
 /* The index of the largest finite or infinite value; -1: none is a number. */
 int assay_grid_largest(const assay_grid *grid);
 

@@ -501,7 +501,8 @@ static void bars_figure(FILE *html, const json_t *entry)
 bool assay_pictures_any(const assay_result *result)
 {
     return assay_picture_list(result, "depth") || assay_picture_list(result, "maps") ||
-           assay_picture_list(result, "scatters") || assay_picture_list(result, "bars");
+           assay_picture_list(result, "scatters") || assay_picture_list(result, "bars") ||
+           json_object_size(json_object_get(result->extra, "confusion")) > 0;
 }
 
 void assay_pictures_depth(FILE *html, const assay_result *result)
@@ -516,6 +517,16 @@ void assay_pictures_depth(FILE *html, const assay_result *result)
                     "Error against floor or bound, by layer and point (log10 of the ratio)",
                     "layer", "point", "log10(error / floor)", true);
     }
+    assay_grid_clear(&g);
+}
+
+void assay_pictures_confusion(FILE *html, const assay_result *result)
+{
+    assay_grid g = {0};
+    if (assay_grid_of_confusion(&g, result) != ASSAY_OK)
+        return;
+    grid_figure(html, &g, "Confusion matrix: planted classes against the classes that were named",
+                "named class", "planted class", "plants", false);
     assay_grid_clear(&g);
 }
 

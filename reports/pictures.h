@@ -13,6 +13,8 @@
 void assay_pictures_depth(FILE *html, const assay_result *result);
 /* Maps and scatters that belong to a finding (-1: to none), and bars with -1. */
 void assay_pictures_of(FILE *html, const assay_result *result, int finding);
+/* Confusion matrix of a campaign (extra.confusion), where there is one. */
+void assay_pictures_confusion(FILE *html, const assay_result *result);
 /* True when there is a figure of the whole run. */
 bool assay_pictures_any(const assay_result *result);
 

@@ -267,6 +267,7 @@ static void pictures(FILE *out, const assay_result *result)
               "place.</p>\n",
               out);
     fputs("<div class=\"figures\">\n", out);
+    assay_pictures_confusion(out, result);
     assay_pictures_depth(out, result);
     assay_pictures_of(out, result, -1);
     fputs("</div>\n</section>\n", out);

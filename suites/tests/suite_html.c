@@ -118,6 +118,24 @@ START_TEST(page_of_two_thousand_points_is_made_quickly)
 }
 END_TEST
 
+START_TEST(page_draws_the_confusion_matrix_of_a_campaign)
+{
+    assay_result result;
+    forge_result_clean(&result);
+    json_object_set_new(result.extra, "confusion",
+                        json_pack("{s:{s:i, s:i}, s:{s:i}}", "BUFFER", "BUFFER", 9, "UNKNOWN", 1,
+                                  "LEAK", "LEAK", 4));
+    char *page = forge_rendered("html", &result, 0);
+    ck_assert_int_eq(count(page, "<figure>"), 1);
+    ck_assert_ptr_nonnull(
+        strstr(page, "<th scope=\"row\">BUFFER</th><td>9</td><td>0</td><td>1</td>"));
+    ck_assert(!assay_plot_available() ||
+              strstr(page, "Largest 9 at planted class BUFFER, named class BUFFER."));
+    free(page);
+    assay_result_clear(&result);
+}
+END_TEST
+
 /* Every tag that is opened is closed; <img>, <meta> and the doctype stand alone. */
 START_TEST(page_is_well_formed)
 {
@@ -153,4 +171,5 @@ EXPECT_MAIN("html", page_asks_the_network_for_nothing_and_runs_nothing,
             page_gives_every_picture_a_name_and_every_column_a_header,
             page_carries_out_no_text_of_a_stranger,
             page_without_gnuplot_says_so_and_holds_the_numbers,
-            page_of_two_thousand_points_is_made_quickly, page_is_well_formed)
+            page_of_two_thousand_points_is_made_quickly,
+            page_draws_the_confusion_matrix_of_a_campaign, page_is_well_formed)
