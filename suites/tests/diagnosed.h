@@ -14,6 +14,10 @@ assay_status diagnosed(assay_result *result, const char *capture, const char *mo
 assay_status diagnosed_watched(assay_result *result, const char *capture, const char *model,
                                void (*on_judged)(void *user, const assay_judged *judged),
                                void *user);
+/* Runs the engine over the tokens with these settings and captures everything to `capture`. */
+assay_status capture_planted(const char *capture, const char *model, const int32_t *tokens, int n,
+                             int n_new, assay_dtype dtype, const assay_seam_setting *settings,
+                             int n_settings);
 /* Findings as one text, for messages: "FUSED-ORDER at blk.0.attn.q_a (parts exchanged); ...". */
 const char *diagnosed_text(const assay_result *result);
 /* A finding of one of the classes ("UNWRITTEN|BUFFER") that names the point ("attn.proj", in some

@@ -3,7 +3,47 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "engine/engine.h"
+#include "probes/capture.h"
 #include "references/oracle/oracle.h"
+
+assay_status capture_planted(const char *capture, const char *model, const int32_t *tokens, int n,
+                             int n_new, assay_dtype dtype, const assay_seam_setting *settings,
+                             int n_settings)
+{
+    assay_model *m = NULL;
+    assay_capture *c = NULL;
+    assay_engine *engine = NULL;
+    assay_seams seams = {settings, n_settings};
+    int32_t ids[64];
+    assay_status s;
+    ASSAY_TRY(assay_model_open(&m, model, NULL));
+    assay_capture_about about = {.producer = "assay",
+                                 .producer_version = ASSAY_VERSION,
+                                 .architecture = assay_model_hparams(m)->architecture,
+                                 .dtype = assay_dtype_name(dtype),
+                                 .path = "expanded",
+                                 .backend = "cpu",
+                                 .mode = "eager",
+                                 .n_ranks = 1};
+    assay_engine_options options = assay_engine_options_default();
+    ASSAY_GO(assay_capture_create(&c, capture, &about, NULL));
+    ASSAY_GO(assay_capture_prompt(c, "default", NULL, tokens, n));
+    options.dtype = dtype;
+    options.max_positions = n + n_new;
+    options.seams = &seams;
+    options.tap = assay_capture_tap;
+    options.tap_user = c;
+    ASSAY_GO(assay_engine_new(&engine, m, &options));
+    ASSAY_GO(assay_engine_generate(ids, engine, tokens, n, n_new, 0, NULL, NULL));
+    s = assay_capture_finish(c);
+    c = NULL;
+out:
+    assay_capture_abandon(c);
+    assay_engine_free(engine);
+    assay_model_close(m);
+    return s;
+}
 
 assay_status diagnosed_watched(assay_result *result, const char *capture, const char *model,
                                void (*on_judged)(void *user, const assay_judged *judged),
