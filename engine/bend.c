@@ -158,12 +158,39 @@ static void bend_row(const assay_seam_setting *s, float *row, int64_t t, int64_t
                      : row[i] * (float)(1 + s->value * sqrt(3) * noise(seed + (uint64_t)i));
 }
 
+static float scale_of(const assay_engine *e, assay_rows rows, int64_t first, int64_t n,
+                      bool live_only)
+{
+    float most = 0;
+    for (int64_t t = first; t < first + n; t++)
+        for (int64_t i = 0; i < rows.width && !(live_only && e->sequences[t] < 0); i++)
+            most = fmaxf(most, fabsf(rows.at[t * rows.stride + i]));
+    return most > 0 ? most / 127 : 1;
+}
+
+/* Rows kept as 8-bit codes under a scale that is not theirs alone. */
+static void share_scale(const assay_engine *e, assay_rows rows, int mode)
+{
+    float all = scale_of(e, rows, 0, rows.n, mode == 2), next = 1;
+    for (int64_t t = rows.n - 1; t >= 0;
+         t--) { /* from the last on: the next row's scale is known */
+        float own = mode == 3 ? scale_of(e, rows, t, 1, false) : all;
+        float read = mode == 3 && t + 1 < rows.n ? next : own;
+        for (int64_t i = 0; i < rows.width; i++)
+            rows.at[t * rows.stride + i] = nearbyintf(rows.at[t * rows.stride + i] / own) * read;
+        next = own;
+    }
+}
+
 void assay_bend_rows(assay_engine *e, assay_point point, int layer, assay_rows rows)
 {
     static const assay_seam seams[] = {ASSAY_SEAM_ROW_COARSE, ASSAY_SEAM_ROW_NOISE,
                                        ASSAY_SEAM_VALUE_NAN};
     if (!e->options.seams)
         return;
+    const assay_seam_setting *shared = assay_bent_of(e, ASSAY_SEAM_SHARED_SCALE, layer, (int)point);
+    if (shared && shared->n_ints > 0)
+        share_scale(e, rows, (int)shared->value);
     for (int i = 0; i < 3; i++) {
         const assay_seam_setting *s = assay_bent_of(e, seams[i], layer, (int)point);
         int row = s && s->n_ints > 1 ? s->ints[1] : -1;

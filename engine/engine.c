@@ -66,6 +66,10 @@ static assay_status check_options(const assay_engine_options *o)
     if ((unsigned)o->cache_type >= ASSAY_CACHE_TYPE_COUNT || o->page_size < 0 || o->n_pages < 0)
         return assay_fail(ASSAY_USAGE, "a cache of type %d in %d pages of %d positions",
                           o->cache_type, o->n_pages, o->page_size);
+    if (o->backend == ASSAY_BACKEND_CUDA &&
+        (o->page_size || o->cache_type != ASSAY_CACHE_F32 || o->key_split || o->reuse_prefixes))
+        return assay_fail(ASSAY_UNSUPPORTED,
+                          "on a device the cache is contiguous and in f32, and attention whole");
     if (o->max_positions < 1 || o->max_sequences < 1)
         return assay_fail(ASSAY_USAGE,
                           "%d sequences of %d positions: expected at least one of each",
@@ -315,6 +319,7 @@ static assay_status embed(assay_engine *e)
 {
     const assay_weight *table = assay_model_weight(e->model, ASSAY_ROLE_TOKEN_EMBD, -1);
     const assay_part part = assay_part_of_weight(e, ASSAY_ROLE_TOKEN_EMBD, -1);
+    const float fill = (float)assay_bent(e, ASSAY_SEAM_PADDING_FILL, -1, 0);
     const float *values;
     bool bent;
     ASSAY_TRY(assay_bent_weight(&bent, &values, e, table));
@@ -323,7 +328,8 @@ static assay_status embed(assay_engine *e)
     for (int64_t t = 0; t < y.n; t++) {
         int64_t token = e->sequences[t] < 0 ? -1 : token_of(e, t);
         if (token < part.vocab || token >= part.vocab + part.n_vocab)
-            memset(y.at + t * y.stride, 0, (size_t)y.width * sizeof *y.at);
+            for (int64_t i = 0; i < y.width; i++)
+                y.at[t * y.stride + i] = e->sequences[t] < 0 ? fill : 0;
         else if (bent)
             memcpy(y.at + t * y.stride, values + token * y.width, (size_t)y.width * sizeof *y.at);
         else

@@ -306,6 +306,7 @@ static assay_status kernel_of_span(assay_engine *e, const assay_span *s, int lay
                              .cap = assay_bent(e, ASSAY_SEAM_LOGIT_CAP, layer, 0),
                              .head_scale = scale,
                              .head_gain = gain,
+                             .empty = (int)assay_bent(e, ASSAY_SEAM_EMPTY_ROW, layer, 0),
                              .round_probs = e->options.dtype == ASSAY_DTYPE_BF16};
         status = keys_of(&a, own, e, s, layer);
         if (status == ASSAY_OK)

@@ -141,6 +141,40 @@ assay_status assay_weight_values(const float **out, assay_engine *e, const assay
     return assay_model_decoded(out, e->model, weight, e->options.dtype);
 }
 
+/* What products that run over the ends of their rows add: the next rows' first elements. */
+static void read_beyond(assay_rows y, assay_rows x, const float *w, int64_t w_stride, int64_t n)
+{
+    n = n < x.width ? n : x.width;
+    for (int64_t t = 0; t + 1 < x.n; t++)
+        for (int64_t r = 0; r + 1 < y.width; r++)
+            for (int64_t i = 0; i < n; i++)
+                y.at[t * y.stride + r] += x.at[(t + 1) * x.stride + i] * w[(r + 1) * w_stride + i];
+}
+
+/* A kernel that goes by tiles of rows and is wrong in an incomplete one: half of the inputs are
+ * left out. */
+static void tile_rest(assay_rows y, assay_rows x, const float *w, int64_t w_stride, int64_t tile)
+{
+    int64_t rest = x.n % tile, first = x.n - rest;
+    assay_rows to = {y.at + first * y.stride, rest, y.width, y.stride};
+    assay_rows from = {x.at + first * x.stride, rest, x.width / 2, x.stride};
+    if (rest && from.width > 0)
+        assay_op_linear(to, from, w, w_stride, false);
+}
+
+/* What wrong kernels do to a product that is done. */
+static void bend_product(const assay_engine *e, assay_rows y, assay_rows x, const float *w,
+                         const assay_weight *weight)
+{
+    int layer = weight->layer, role = (int)weight->role;
+    double beyond = assay_bent_value_of(e, ASSAY_SEAM_READ_BEYOND, layer, role, 0);
+    double tile = assay_bent_value_of(e, ASSAY_SEAM_TILE_REST, layer, role, 0);
+    if (beyond >= 1)
+        read_beyond(y, x, w, weight->width, (int64_t)beyond);
+    if (tile >= 1)
+        tile_rest(y, x, w, weight->width, (int64_t)tile);
+}
+
 assay_status assay_linear(assay_engine *e, assay_rows y, assay_rows x, const assay_weight *weight,
                           assay_slice slice, bool add)
 {
@@ -156,6 +190,8 @@ assay_status assay_linear(assay_engine *e, assay_rows y, assay_rows x, const ass
         x.width -= n > 0 && n < x.width ? n : 0;
     }
     assay_op_linear(y, x, values + slice.row * weight->width + slice.column, weight->width, add);
+    if (e->options.seams)
+        bend_product(e, y, x, values + slice.row * weight->width + slice.column, weight);
     if (e->options.seams && slice.n_columns == weight->width)
         short_slice(e, y, weight);
     return ASSAY_OK;

@@ -222,5 +222,8 @@ assay_status assay_point_read(assay_rows *rows, assay_engine *e, assay_point poi
 {
     ASSAY_TRY(assay_slots_read(&e->slots, point, reader));
     *rows = assay_slots_rows(&e->slots, point);
+    if (e->options.seams && assay_bent_value_of(e, ASSAY_SEAM_VIEW_STRIDE,
+                                                e->slots.slots[point].layer, (int)point, 0) != 0)
+        rows->stride = rows->width;
     return ASSAY_OK;
 }

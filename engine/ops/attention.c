@@ -43,6 +43,8 @@ static float softmax(float *s, const assay_attention *a, int head, int64_t row)
         s[j] = sees(a, row, j) ? (nan ? NAN : expf(s[j] - most)) : 0.0f;
         sum += s[j];
     }
+    for (int64_t j = 0; j < a->n_keys && !any && a->empty; j++)
+        s[j] = a->empty == 1 ? NAN : 1.0f / (float)a->n_keys;
     if (!any)
         return -INFINITY;
     for (int64_t j = 0; j < a->n_keys; j++) {

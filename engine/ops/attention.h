@@ -37,7 +37,8 @@ typedef struct assay_attention {
     double cap;              /* s = cap tanh(s / cap); 0: none */
     const float *head_scale; /* [n_head] factor on scale, or NULL */
     const float *head_gain;  /* [n_head] on o, or NULL */
-    bool round_probs;        /* bfloat16 probabilities */
+    int empty; /* a row that sees nothing gives: 0 zero (right), 1 NaN, 2 the mean of all values */
+    bool round_probs; /* bfloat16 probabilities */
 } assay_attention;
 
 /* q: rows of n_head * d_key; o: rows of n_head * d_value; lse: rows of n_head; probs: [n_head, q.n,

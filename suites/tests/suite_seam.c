@@ -139,6 +139,11 @@ static const seam_case cases[] = {
     S(ACTIVATION_GELU, 1, 1, {2}, POINT(MOE_EXPERT_ACT), LAYER, EXPANDED),
     S(DOWN_F16, 1e6, 1, {1}, POINT(SHARED), LAYER, EXPANDED),
     S(DOWN_F16, 1e6, 1, {2}, POINT(MOE_EXPERT_DOWN), LAYER, EXPANDED),
+    S(SHARED_SCALE, 1, 1, {POINT(IN_NORM)}, POINT(IN_NORM), LAYER, EXPANDED),
+    S(SHARED_SCALE, 3, 1, {POINT(KV_LATENT)}, POINT(KV_LATENT), LAYER, EXPANDED),
+    S(READ_BEYOND, 2, 1, {ROLE(ATTN_Q_B)}, POINT(Q), LAYER, EXPANDED),
+    S(TILE_REST, 8, 1, {ROLE(ATTN_OUTPUT)}, POINT(PROJ), LAYER, EXPANDED),
+    S(VIEW_STRIDE, 1, 1, {POINT(Q_A)}, POINT(Q_A_NORM), LAYER, EXPANDED),
     S(ROW_COARSE, 3, 2, {POINT(Q), 3}, POINT(Q), LAYER, EXPANDED),
     S(ROW_NOISE, 0.05, 3, {POINT(KERNEL_OUT), 3, 7}, POINT(KERNEL_OUT), LAYER, EXPANDED),
     S(VALUE_NAN, 1, 3, {POINT(MOE_OUT), 3, 17}, POINT(MOE_OUT), LAYER, EXPANDED),
@@ -260,7 +265,8 @@ START_TEST(seam_every_row_has_a_case_here)
         bool there = false;
         for (int i = 0; i < N_CASES; i++)
             there = there || (int)cases[i].seam == seam;
-        bool elsewhere = seam == ASSAY_SEAM_SELECT_IGNORED ||
+        bool elsewhere = seam == ASSAY_SEAM_PADDING_FILL || seam == ASSAY_SEAM_EMPTY_ROW ||
+                         seam == ASSAY_SEAM_SELECT_IGNORED ||
                          seam == ASSAY_SEAM_ROUTER_GROUP_MASK || seam == ASSAY_SEAM_KV_PAGE ||
                          seam == ASSAY_SEAM_KV_CODEC || seam == ASSAY_SEAM_MERGE ||
                          seam == ASSAY_SEAM_PREFIX_UNCHECKED ||
@@ -273,6 +279,75 @@ START_TEST(seam_every_row_has_a_case_here)
 }
 END_TEST
 
+/* Rows of one sequence with padding behind it, under seams; the last live row's logits. */
+static float *padded_logits(assay_model *model, const assay_seam_setting *settings, int n)
+{
+    assay_seams seams = {settings, n};
+    assay_engine_options options = assay_engine_options_default();
+    int32_t ids[8] = {5, 6, 7, 8, 9, 9, 9, 9}, positions[8] = {0, 1, 2, 3, 4, 0, 0, 0};
+    int32_t sequences[8] = {0, 0, 0, 0, 0, -1, -1, -1};
+    int64_t vocab = assay_model_hparams(model)->n_vocab;
+    float *logits = calloc((size_t)(8 * vocab), sizeof *logits);
+    assay_engine *engine;
+    options.seams = &seams;
+    EXPECT_OK(assay_engine_new(&engine, model, &options));
+    EXPECT_OK(assay_engine_forward(engine, &(assay_batch){8, ids, positions, sequences}, logits));
+    assay_engine_free(engine);
+    memmove(logits, logits + 4 * vocab, (size_t)vocab * sizeof *logits);
+    return logits;
+}
+
+START_TEST(seam_padding_reaches_live_rows_only_through_a_shared_scale)
+{
+    assay_model *model;
+    EXPECT_OK(assay_model_open(&model, data_shipped("glm5-tiny-Q4_K_M.gguf"), NULL));
+    assay_seam_setting settings[] = {
+        {ASSAY_SEAM_PADDING_FILL, -1, -1, -1, -1, -1, 1e4, 0, {0}},
+        {ASSAY_SEAM_SHARED_SCALE, 1, -1, -1, -1, -1, 1, 1, {ASSAY_POINT_ATTN_RESID}},
+        {ASSAY_SEAM_SHARED_SCALE, 1, -1, -1, -1, -1, 2, 1, {ASSAY_POINT_ATTN_RESID}},
+    };
+    size_t bytes = (size_t)assay_model_hparams(model)->n_vocab * sizeof(float);
+    float *right = padded_logits(model, NULL, 0), *filled = padded_logits(model, settings, 1);
+    ck_assert_mem_eq(right, filled, bytes);
+    float *live = padded_logits(model, settings + 2, 1);
+    settings[1].value = 2;
+    float *live_filled = padded_logits(model, settings, 2);
+    ck_assert_mem_eq(live, live_filled,
+                     bytes); /* a scale over live rows does not see the padding */
+    settings[1].value = 1;
+    float *leaking = padded_logits(model, settings, 2);
+    ck_assert_int_ne(memcmp(live, leaking, bytes), 0);
+    free(right);
+    free(filled);
+    free(live);
+    free(live_filled);
+    free(leaking);
+    assay_model_close(model);
+}
+END_TEST
+
+START_TEST(seam_row_without_keys_is_zero_unless_bent)
+{
+    assay_model *model;
+    EXPECT_OK(assay_model_open(&model, data_shipped("glm5-tiny-Q4_K_M.gguf"), NULL));
+    assay_seam_setting settings[] = {
+        {ASSAY_SEAM_MASK_SHIFT, LAYER, -1, -1, -1, -1, -1, 0, {0}},
+        {ASSAY_SEAM_EMPTY_ROW, LAYER, -1, -1, -1, -1, 1, 0, {0}},
+    };
+    for (int bent = 0; bent < 2; bent++) {
+        watch seen = {0};
+        assay_seams seams = {settings, 1 + bent};
+        run(&seen, model, &seams, ASSAY_PATH_EXPANDED);
+        const watched *out = watch_find(&seen, 0, ASSAY_POINT_KERNEL_OUT, LAYER);
+        ck_assert(bent ? isnan(out->values[0]) : out->values[0] == 0);
+        watch_clear(&seen);
+    }
+    assay_model_close(model);
+}
+END_TEST
+
 EXPECT_MAIN("seam", seam_changes_the_run_first_where_the_op_consults_it,
             seam_changes_llama_and_deepseek_where_the_op_consults_it,
-            seam_setting_for_another_place_changes_nothing, seam_every_row_has_a_case_here)
+            seam_setting_for_another_place_changes_nothing,
+            seam_padding_reaches_live_rows_only_through_a_shared_scale,
+            seam_row_without_keys_is_zero_unless_bent, seam_every_row_has_a_case_here)
