@@ -10,28 +10,45 @@
 #define WINDOW_BYTES (8ll << 20)
 #define SAMPLE_MAX 256 /* elements of a row that are decoded for its size */
 #define EXPONENT_BIAS 160
+#define PREFETCH_BYTES 1024
 
-/* A row's bytes: hash of all, and whether any is not zero. Four lanes keep the multiplier busy. */
+__extension__ typedef unsigned __int128 wide;
+
+/* Both halves of the product, folded: every bit of a and b reaches every bit of the result. */
+static inline uint64_t fold(uint64_t a, uint64_t b)
+{
+    wide product = (wide)a * b;
+    return (uint64_t)product ^ (uint64_t)(product >> 64);
+}
+
+/*
+ * A row's bytes: hash of all, and whether any is not zero. 64 bytes a turn in four lanes that do
+ * not wait for each other; what is left over is filled up with zeros. The constants are odd and
+ * random.
+ */
 static uint64_t hash_row(const uint8_t *p, int64_t n, bool *any)
 {
-    const uint64_t prime = 0x9e3779b97f4a7c15u;
-    uint64_t lane[4] = {1, 2, 3, 4}, seen = 0, word;
-    int64_t i = 0;
-    for (; i + 32 <= n; i += 32)
-        for (int k = 0; k < 4; k++) {
-            memcpy(&word, p + i + 8 * k, 8);
-            seen |= word;
-            lane[k] = (lane[k] ^ word) * prime;
-            lane[k] ^= lane[k] >> 32;
+    static const uint64_t key[8] = {0x9e3779b97f4a7c15u, 0xbf58476d1ce4e5b9u, 0x94d049bb133111ebu,
+                                    0xd6e8feb86659fd93u, 0xa0761d6478bd642fu, 0xe7037ed1a0b428dbu,
+                                    0x8ebc6af09c88c6e3u, 0x589965cc75374cc3u};
+    uint64_t a = key[0], b = key[1], c = key[2], d = key[3], seen = 0, w[8];
+    for (int64_t i = 0; i < n; i += 64) {
+        __builtin_prefetch(
+            (const void *)((uintptr_t)p + (uintptr_t)i +
+                           PREFETCH_BYTES)); /* pages come one by one from anywhere */
+        if (n - i >= 64) {
+            memcpy(w, p + i, 64);
+        } else {
+            memset(w, 0, 64);
+            memcpy(w, p + i, (size_t)(n - i));
         }
-    for (; i < n; i++) {
-        seen |= p[i];
-        lane[i % 4] = (lane[i % 4] ^ p[i]) * prime;
-        lane[i % 4] ^= lane[i % 4] >> 32;
+        seen |= w[0] | w[1] | w[2] | w[3] | w[4] | w[5] | w[6] | w[7];
+        a = fold(w[0] ^ key[4], w[1] ^ a);
+        b = fold(w[2] ^ key[5], w[3] ^ b);
+        c = fold(w[4] ^ key[6], w[5] ^ c);
+        d = fold(w[6] ^ key[7], w[7] ^ d);
     }
-    uint64_t hash = 0;
-    for (int k = 0; k < 4; k++)
-        hash = (hash ^ lane[k]) * prime ^ hash >> 29;
+    uint64_t hash = fold(a ^ key[0], b ^ key[1]) ^ fold(c ^ key[2], d ^ key[3]);
     *any = seen != 0;
     return hash ? hash : 1;
 }
@@ -47,18 +64,19 @@ static int64_t bad_blocks(int64_t *first, const assay_quant *quant, const uint8_
     return n;
 }
 
-/* The same for the scalar types, in a form that the compiler turns into vector code. */
-static bool any_bad_u16(const uint8_t *row, int64_t n, uint16_t mask)
+/* Whether a row has any, in forms that need no call a block: 16-bit fields so far apart ... */
+static bool any_bad_u16(const uint8_t *row, int64_t n, int64_t apart, uint16_t mask)
 {
     int bad = 0;
     for (int64_t i = 0; i < n; i++) {
         uint16_t x;
-        memcpy(&x, row + 2 * i, 2);
+        memcpy(&x, row + apart * i, 2);
         bad |= (x & mask) == mask;
     }
     return bad;
 }
 
+/* ... or float32 back to back. */
 static bool any_bad_u32(const uint8_t *row, int64_t n)
 {
     int bad = 0;
@@ -72,15 +90,16 @@ static bool any_bad_u32(const uint8_t *row, int64_t n)
 
 static bool may_be_bad(const assay_quant *quant, const uint8_t *row, int64_t n_blocks)
 {
-    if (quant->block_elements > 1)
-        return true;
+    int64_t apart = quant->block_bytes;
     if (quant->scale == ASSAY_SCALE_F16)
-        return any_bad_u16(row, n_blocks, 0x7C00);
+        return any_bad_u16(row + quant->scale_at, n_blocks, apart, 0x7C00) ||
+               (quant->second_at >= 0 &&
+                any_bad_u16(row + quant->second_at, n_blocks, apart, 0x7C00));
     if (quant->scale == ASSAY_SCALE_BF16)
-        return any_bad_u16(row, n_blocks, 0x7F80);
-    if (quant->scale == ASSAY_SCALE_F32)
+        return any_bad_u16(row, n_blocks, 2, 0x7F80);
+    if (quant->scale == ASSAY_SCALE_F32 && quant->block_elements == 1)
         return any_bad_u32(row, n_blocks);
-    return true;
+    return quant->scale != ASSAY_SCALE_NONE;
 }
 
 /* Elements [first, first + n) of the row in x; true when all are zero. */
@@ -98,8 +117,7 @@ static bool decode_part(float *x, const assay_quant *quant, const uint8_t *row, 
 static bool decodes_to_zero(const assay_quant *quant, const uint8_t *row, int64_t n)
 {
     float x[SAMPLE_MAX];
-    int64_t step = n < SAMPLE_MAX ? n : SAMPLE_MAX;
-    step -= step % quant->block_elements;
+    int64_t step = quant->block_elements > 32 ? quant->block_elements : n < 32 ? n : 32;
     for (int64_t at = 0; at < n; at += step)
         if (!decode_part(x, quant, row, at, n - at < step ? n - at : step))
             return false;

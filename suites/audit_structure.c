@@ -124,6 +124,43 @@ static assay_status check_layer(assay_audit *audit, const assay_gguf *file, cons
     return layer < 0 ? ASSAY_OK : check_choices(audit, file, hp, layer);
 }
 
+static bool lies_before(const assay_gguf_tensor_info *a, const assay_gguf_tensor_info *b)
+{
+    return a->file < b->file || (a->file == b->file && a->offset < b->offset);
+}
+
+/*
+ * Parts that engines merge into one projection, in their order. A file may hold them in any order
+ * (sorted names put kv_a before q_a), and is right; a loader that merges in file order is not.
+ */
+static assay_status note_order(assay_audit *audit, const assay_gguf *file, const assay_hparams *hp)
+{
+    static const assay_role parts[][2] = {{ASSAY_ROLE_ATTN_Q_A, ASSAY_ROLE_ATTN_KV_A},
+                                          {ASSAY_ROLE_FFN_GATE, ASSAY_ROLE_FFN_UP},
+                                          {ASSAY_ROLE_GATE_SHEXP, ASSAY_ROLE_UP_SHEXP},
+                                          {ASSAY_ROLE_INDEX_K, ASSAY_ROLE_INDEX_PROJ}};
+    for (size_t p = 0; p < sizeof parts / sizeof *parts; p++) {
+        char first[64], second[64];
+        int n = 0, example = -1;
+        for (int layer = 0; layer < hp->n_layer + hp->n_layer_nextn; layer++) {
+            const assay_gguf_tensor_info *a =
+                assay_gguf_find_tensor(file, assay_role_format(first, parts[p][0], layer));
+            const assay_gguf_tensor_info *b =
+                assay_gguf_find_tensor(file, assay_role_format(second, parts[p][1], layer));
+            if (a && b && lies_before(b, a) && n++ == 0)
+                example = layer;
+        }
+        if (n > 0)
+            ASSAY_TRY(assay_strings_add(
+                &audit->notes,
+                "'%s' lies before '%s' in %d layer%s from %d on: right, but an engine that merges "
+                "them in file order exchanges them (FUSED-ORDER)",
+                assay_role_at(parts[p][1])->name, assay_role_at(parts[p][0])->name, n,
+                n == 1 ? "" : "s", example));
+    }
+    return ASSAY_OK;
+}
+
 assay_status assay_audit_structure(assay_audit *audit, const assay_gguf *file)
 {
     assay_hparams hp;
@@ -134,6 +171,7 @@ assay_status assay_audit_structure(assay_audit *audit, const assay_gguf *file)
         ASSAY_TRY(check_tensor(audit, assay_gguf_tensor_at(file, i), &hp, arch));
     for (int layer = -1; layer < hp.n_layer; layer++)
         ASSAY_TRY(check_layer(audit, file, &hp, arch, layer));
+    ASSAY_TRY(note_order(audit, file, &hp));
     if (audit->n_aside > 0)
         ASSAY_TRY(assay_strings_add(&audit->notes, "%lld tensors are known and set aside",
                                     (long long)audit->n_aside));
