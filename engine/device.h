@@ -44,6 +44,10 @@ assay_status assay_device_move_cache(assay_engine *engine);
 assay_status assay_device_decode(int32_t *ids, assay_engine *engine, const int32_t *first,
                                  int n_sequences, int64_t n);
 
+/* How the next steps run; what was planned and captured so far is dropped. */
+assay_status assay_device_run_as(assay_engine *engine, bool use_graph, assay_device_tap_fn *tap,
+                                 void *tap_user);
+
 /* What steps cost, counted by the engine itself. */
 typedef struct assay_device_counts {
     int64_t n_launches; /* kernels of the last eager step */

@@ -61,6 +61,16 @@ assay_status assay_device_decode(int32_t *ids, assay_engine *engine, const int32
     return assay_fail(ASSAY_NO_DEVICE, "%s", reason);
 }
 
+assay_status assay_device_run_as(assay_engine *engine, bool use_graph, assay_device_tap_fn *tap,
+                                 void *tap_user)
+{
+    (void)engine;
+    (void)use_graph;
+    (void)tap;
+    (void)tap_user;
+    return assay_fail(ASSAY_NO_DEVICE, "%s", reason);
+}
+
 assay_status assay_device_counts_of(assay_device_counts *out, assay_engine *engine)
 {
     (void)out;

@@ -277,6 +277,18 @@ assay_status assay_device_decode(int32_t *ids, assay_engine *e, const int32_t *f
     return s;
 }
 
+assay_status assay_device_run_as(assay_engine *e, bool use_graph, assay_device_tap_fn *tap,
+                                 void *tap_user)
+{
+    ASSAY_BUG_IF(!e->device);
+    ASSAY_TRY(assay_cuda_sync(e->device->stream));
+    assay_plan_drop_all(e->device);
+    e->options.use_graph = use_graph;
+    e->options.device_tap = tap;
+    e->options.device_tap_user = tap_user;
+    return ASSAY_OK;
+}
+
 assay_status assay_device_counts_of(assay_device_counts *out, assay_engine *e)
 {
     ASSAY_BUG_IF(!e->device);

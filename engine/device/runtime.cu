@@ -128,6 +128,11 @@ assay_status assay_cuda_sync(void *stream)
     return check(cudaStreamSynchronize(kernel_stream(stream)), "device");
 }
 
+assay_status assay_cuda_wait_all(void)
+{
+    return check(cudaDeviceSynchronize(), "device");
+}
+
 assay_status assay_cuda_to_device(void *stream, void *to, const void *from, size_t bytes)
 {
     return check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, kernel_stream(stream)),

@@ -40,6 +40,7 @@ assay_status assay_cuda_wait(void *stream, void *event);
 assay_status assay_cuda_wait_host(void *event);
 assay_status assay_cuda_elapsed(float *milliseconds, void *from, void *to);
 assay_status assay_cuda_sync(void *stream);
+assay_status assay_cuda_wait_all(void);
 
 assay_status assay_cuda_to_device(void *stream, void *to, const void *from, size_t bytes);
 assay_status assay_cuda_to_host(void *stream, void *to, const void *from, size_t bytes);

@@ -28,7 +28,6 @@ struct assay_recorder_device {
     bool with_sketch;
     int ring;
     void *step; /* device: int, steps queued so far */
-    void *stream;
     table tables[MOST_TABLES];
     int n_tables, last;
     device_stats *fetched;
@@ -201,7 +200,6 @@ static assay_status queue(assay_recorder_device *r, table *t, const int32_t *cou
 {
     const table_entry *entries = static_cast<const table_entry *>(t->entries);
     int *step = static_cast<int *>(r->step);
-    r->stream = stream;
     count_step<<<1, 1, 0, kernel_stream(stream)>>>(step);
     ASSAY_TRY(kernel_launched("recorder"));
     ASSAY_TRY(device_stats_queue(stream, static_cast<device_stats *>(t->results),
@@ -236,18 +234,18 @@ static assay_status fetch(assay_recorder_device *r, table *t, int slot)
     r->out = nullptr;
     ASSAY_TRY(assay_alloc(&r->fetched, n, sizeof *r->fetched, "recorder"));
     ASSAY_TRY(assay_alloc(&r->out, n, sizeof *r->out, "recorder"));
-    ASSAY_TRY(assay_cuda_to_host(r->stream, r->fetched,
+    ASSAY_TRY(assay_cuda_to_host(nullptr, r->fetched,
                                  static_cast<device_stats *>(t->results) +
                                      static_cast<size_t>(slot) * n,
                                  n * sizeof *r->fetched));
     if (r->with_sketch) {
         ASSAY_TRY(assay_alloc(&r->fetched_sketches, groups, sizeof(float), "recorder"));
-        ASSAY_TRY(assay_cuda_to_host(r->stream, r->fetched_sketches,
+        ASSAY_TRY(assay_cuda_to_host(nullptr, r->fetched_sketches,
                                      static_cast<float *>(t->sketches) +
                                          static_cast<size_t>(slot) * groups,
                                      groups * sizeof(float)));
     }
-    return assay_cuda_sync(r->stream);
+    return assay_cuda_sync(nullptr);
 }
 
 assay_status assay_recorder_device_read(const assay_device_recorded **out, int *n,
@@ -258,8 +256,9 @@ assay_status assay_recorder_device_read(const assay_device_recorded **out, int *
         return assay_fail(ASSAY_MISSING, "recorder: step -%d is not in the ring of %d", back,
                           r->ring);
     table *t = &r->tables[r->last];
-    ASSAY_TRY(assay_cuda_to_host(r->stream, &step, r->step, sizeof step));
-    ASSAY_TRY(assay_cuda_sync(r->stream));
+    ASSAY_TRY(assay_cuda_wait_all()); /* the engine, and its stream, may be gone */
+    ASSAY_TRY(assay_cuda_to_host(nullptr, &step, r->step, sizeof step));
+    ASSAY_TRY(assay_cuda_sync(nullptr));
     if (step < back)
         return assay_fail(ASSAY_MISSING, "recorder: %d steps were recorded, -%d is none of them",
                           step + 1, back);
@@ -294,8 +293,11 @@ assay_status assay_recorder_device_one(assay_device_recorded *out, assay_recorde
     const assay_device_recorded *results;
     int n_results;
     ASSAY_TRY(find(&t, r, &from));
-    t->host[0].at = values;
-    ASSAY_TRY(assay_cuda_to_device(stream, t->entries, t->host, sizeof *t->host));
+    if (t->host[0].at != values) {
+        t->host[0].at = values;
+        ASSAY_TRY(assay_cuda_to_device(stream, t->entries, t->host, sizeof *t->host));
+        ASSAY_TRY(assay_cuda_sync(stream));
+    }
     ASSAY_TRY(queue(r, t, nullptr, stream));
     if (!out)
         return ASSAY_OK;
