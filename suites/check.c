@@ -243,7 +243,7 @@ static assay_status run_row(assay_check_context *c, int index)
     double began = omp_get_wtime();
     ASSAY_TRY(assay_result_add_check(&row, c->result, checks[index].name));
     row->verdict = ASSAY_VERDICT_INCONCLUSIVE;
-    bool needs_engine = strcmp(checks[index].needs, "GGUF");
+    bool needs_engine = strncmp(checks[index].needs, "GGUF", 4) != 0;
     assay_status s;
     if (!c->file && index > 0)
         s = assay_check_say(row, ASSAY_VERDICT_SKIP, "the file cannot be read");

@@ -63,6 +63,16 @@ static void expect_layers(const assay_finding *f, int n, int64_t first)
                   f->fault_class, f->layers.n, f->layers.n ? (int)f->layers.items[0] : -1);
 }
 
+/* Rows for several ranks and for graphs cannot apply. */
+static assay_verdict verdict_on_one_cpu(const char *name)
+{
+    static const char *const skipped[] = {"shards", "ranks", "graph"};
+    for (size_t i = 0; i < sizeof skipped / sizeof *skipped; i++)
+        if (!strcmp(name, skipped[i]))
+            return ASSAY_VERDICT_SKIP;
+    return ASSAY_VERDICT_PASS;
+}
+
 START_TEST(every_row_of_a_healthy_model_passes)
 {
     assay_result result;
@@ -71,7 +81,7 @@ START_TEST(every_row_of_a_healthy_model_passes)
     EXPECT_OK(assay_check_run(&result, &o));
     ck_assert_int_eq(result.n_checks, assay_check_count());
     for (int i = 0; i < result.n_checks; i++)
-        expect_row(&result, result.checks[i].name, ASSAY_VERDICT_PASS);
+        expect_row(&result, result.checks[i].name, verdict_on_one_cpu(result.checks[i].name));
     ck_assert_int_eq(result.n_findings, 0);
     ck_assert_int_eq(assay_result_exit(&result), 0);
     ck_assert_ptr_nonnull(strstr(row(&result, "smoke")->summary, " 6, 7, 8, 9, 10."));
@@ -138,6 +148,23 @@ START_TEST(rows_that_cannot_apply_say_why)
 }
 END_TEST
 
+START_TEST(shards_are_judged_for_the_ranks_asked_for_and_an_engine_of_one_rank_is_no_pass)
+{
+    assay_result result;
+    assay_check_options o = shipped();
+    const char *rows[] = {"shards", "ranks"};
+    o.n_ranks = 2;
+    o.rows = rows;
+    o.n_rows = 2;
+    EXPECT_OK(assay_result_init(&result, "check"));
+    EXPECT_OK(assay_check_run(&result, &o));
+    expect_row(&result, "ranks", ASSAY_VERDICT_INCONCLUSIVE);
+    ck_assert_msg(row(&result, "shards")->verdict != ASSAY_VERDICT_SKIP, "shards were not judged");
+    ck_assert(assay_result_exit(&result) != 0);
+    assay_result_clear(&result);
+}
+END_TEST
+
 START_TEST(a_file_that_cannot_be_read_fails_its_row_and_nothing_else_is_judged)
 {
     assay_result result;
@@ -176,5 +203,6 @@ END_TEST
 
 EXPECT_MAIN("check", every_row_of_a_healthy_model_passes, both_founding_faults_are_found_in_one_run,
             a_fault_that_leaves_the_text_right_is_found, rows_that_cannot_apply_say_why,
+            shards_are_judged_for_the_ranks_asked_for_and_an_engine_of_one_rank_is_no_pass,
             a_file_that_cannot_be_read_fails_its_row_and_nothing_else_is_judged,
             a_model_without_latent_attention_skips_the_path_row)
