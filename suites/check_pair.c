@@ -6,6 +6,8 @@
 
 #include <stdlib.h>
 
+#include "engine/comm.h"
+
 assay_status assay_check_trace(assay_trace **out, assay_check_context *context,
                                const assay_engine_options *options,
                                const assay_check_prompt *prompt, int64_t chunk)
@@ -26,6 +28,47 @@ assay_status assay_check_trace(assay_trace **out, assay_check_context *context,
 out:
     assay_engine_free(engine);
     assay_trace_free(trace);
+    return s;
+}
+
+typedef struct rank_job {
+    assay_check_context *context;
+    const assay_check_prompt *prompt;
+    int64_t n;
+    assay_trace **traces;
+} rank_job;
+
+static assay_status run_rank(void *user, assay_comm *comm)
+{
+    rank_job *j = user;
+    assay_engine *engine = NULL;
+    assay_engine_options e = j->context->engine;
+    int32_t next;
+    assay_status s;
+    e.tap = assay_trace_tap;
+    e.tap_user = j->traces[comm->rank];
+    e.comm = comm;
+    ASSAY_GO(assay_check_engine(&engine, j->context, &e, j->n + 1));
+    s = assay_engine_generate(&next, engine, j->prompt->tokens, j->n, 1, 0, NULL, NULL);
+out:
+    assay_engine_free(engine);
+    return s;
+}
+
+assay_status assay_check_trace_ranks(assay_trace **out, assay_check_context *context,
+                                     const assay_check_prompt *prompt, int n_ranks)
+{
+    rank_job j = {context, prompt, assay_check_length(context, prompt), NULL};
+    assay_status s;
+    ASSAY_GO(assay_alloc(&j.traces, (size_t)n_ranks, sizeof *j.traces, "traces of ranks"));
+    for (int r = 0; r < n_ranks; r++)
+        ASSAY_GO(assay_trace_new(&j.traces[r], true, -1));
+    ASSAY_GO(assay_ranks_run(n_ranks, run_rank, &j));
+    s = assay_trace_join(out, j.traces, n_ranks);
+out:
+    for (int r = 0; j.traces && r < n_ranks; r++)
+        assay_trace_free(j.traces[r]);
+    free(j.traces);
     return s;
 }
 

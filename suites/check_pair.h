@@ -20,6 +20,9 @@ typedef struct assay_check_pair {
 assay_status assay_check_trace(assay_trace **out, assay_check_context *context,
                                const assay_engine_options *options,
                                const assay_check_prompt *prompt, int64_t chunk);
+/* The same by N virtual ranks, their shards put together. */
+assay_status assay_check_trace_ranks(assay_trace **out, assay_check_context *context,
+                                     const assay_check_prompt *prompt, int n_ranks);
 /* Compares one pair; bounds: see assay_trace_compare. */
 assay_status assay_check_pair_add(assay_check_pair *pair, const assay_check_context *context,
                                   const assay_trace *expected, const assay_trace *got,

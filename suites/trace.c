@@ -75,8 +75,11 @@ static assay_status item_of(assay_trace_item **out, assay_trace *trace, assay_po
         trace->room = room;
     }
     *out = &trace->items[trace->n++];
-    **out = (assay_trace_item){
-        .point = point, .layer = layer, .checksum = FNV_START, .is_constant = true};
+    **out = (assay_trace_item){.point = point,
+                               .layer = layer,
+                               .checksum = FNV_START,
+                               .is_constant = true,
+                               .shard_axis = -1};
     return ASSAY_OK;
 }
 
@@ -187,6 +190,54 @@ static int64_t causal_part(float *row, int64_t n, char axis, int64_t position)
     return kept;
 }
 
+/* One row of a point that ranks share: their parts side by side along the shared axis. */
+static assay_status join_row(assay_trace_item *out, const assay_trace_item *const *parts, int n,
+                             int64_t row)
+{
+    int64_t width = 0;
+    float *to;
+    for (int r = 0; r < n; r++)
+        width += parts[r]->starts[row + 1] - parts[r]->starts[row];
+    ASSAY_TRY(new_row(&to, out, width));
+    for (int64_t o = 0; o < parts[0]->n_outer; o++)
+        for (int r = 0; r < n; r++) {
+            int64_t part = (parts[r]->starts[row + 1] - parts[r]->starts[row]) / parts[r]->n_outer;
+            memcpy(to, parts[r]->values + parts[r]->starts[row] + o * part,
+                   (size_t)part * sizeof *to);
+            to += part;
+        }
+    end_row(out, width);
+    return ASSAY_OK;
+}
+
+assay_status assay_trace_join(assay_trace **out, assay_trace *const *ranks, int n)
+{
+    const assay_trace_item *parts[n];
+    assay_trace *joined;
+    assay_status s = ASSAY_OK;
+    ASSAY_TRY(assay_trace_new(&joined, true, -1));
+    for (int i = 0; i < ranks[0]->n; i++) {
+        const assay_trace_item *first = &ranks[0]->items[i];
+        int n_parts = first->shard_axis < 0 ? 1 : n;
+        bool complete = first->values != NULL;
+        for (int r = 0; r < n_parts && complete; r++) {
+            parts[r] = find(ranks[r], first->point, first->layer);
+            complete = parts[r] && parts[r]->values && parts[r]->n_rows == first->n_rows;
+        }
+        if (!complete)
+            continue;
+        assay_trace_item *item;
+        ASSAY_GO(item_of(&item, joined, first->point, first->layer));
+        for (int64_t row = 0; row < first->n_rows; row++)
+            ASSAY_GO(join_row(item, parts, n_parts, row));
+    }
+    *out = joined;
+    return ASSAY_OK;
+out:
+    assay_trace_free(joined);
+    return s;
+}
+
 static bool is_wanted(const assay_trace *trace, const assay_tap_event *event, int64_t row)
 {
     return trace->sequence < 0 || event->rows.sequences[row] == trace->sequence;
@@ -199,6 +250,10 @@ static assay_status add_rows(assay_trace_item *item, const assay_trace *trace,
     assay_buffer row = *event->buffer;
     int64_t n_cols = assay_buffer_count(event->buffer) / row.dims[0], n_rows = row.dims[0];
     row.dims[0] = 1;
+    item->shard_axis = event->shard_axis;
+    item->n_outer = 1;
+    for (int i = 1; i < event->shard_axis; i++)
+        item->n_outer *= row.dims[i];
     for (int64_t r = 0; r < n_rows; r++) {
         float *out;
         if (!is_wanted(trace, event, r))

@@ -21,6 +21,8 @@ typedef struct assay_trace_item {
     float *values;          /* ids as exact floats; NULL: checksum only */
     uint64_t checksum;      /* of the float32 bits in canonical order, over all steps */
     bool is_constant;       /* every element has the same bits */
+    int shard_axis;         /* axis that ranks share; -1: whole */
+    int64_t n_outer;        /* product of the axes between the token axis and that one */
     int64_t n_elements;
     int64_t rows_room, values_room;
     uint32_t first_bits;
@@ -32,6 +34,9 @@ assay_status assay_trace_new(assay_trace **out, bool keep_values, int sequence);
 void assay_trace_free(assay_trace *trace);
 /* The tap to give to the engine (user = the trace). */
 assay_status assay_trace_tap(void *trace, const assay_tap_event *event);
+
+/* The traces of n ranks as one: shards put side by side in rank order. */
+assay_status assay_trace_join(assay_trace **out, assay_trace *const *ranks, int n);
 
 /* In the order in which the engine showed them first. */
 int assay_trace_n(const assay_trace *trace);
