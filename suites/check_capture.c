@@ -2,40 +2,51 @@
  * The capture that rows `ops` and `reference` judge: the engine under test over all prompts, by the
  * reference's own steps where there are some, so that every captured step has its counterpart.
  */
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "engine/comm.h"
 #include "probes/capture.h"
 #include "suites/check.h"
 
 #define DECODE_STEPS 3 /* of a seeded prompt */
+#define PATH_BYTES 128
 
-static assay_status scratch_path(char out[96], assay_check_context *c)
+/* The HDF5 library is not made for threads: ranks take turns. */
+static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
+
+static assay_status make_folder(assay_check_context *c)
 {
     const char *dir = getenv("TMPDIR");
-    if (!c->folder[0]) {
-        char name[64];
-        int n = snprintf(name, sizeof name, "%s/assay-check-XXXXXX", dir && *dir ? dir : "/tmp");
-        if (n >= (int)sizeof name || !mkdtemp(name))
-            return assay_fail(ASSAY_IO, "no scratch folder can be made in '%s'",
-                              dir && *dir ? dir : "/tmp");
-        memcpy(c->folder, name, sizeof name);
-    }
-    snprintf(out, 96, "%s/engine.h5", c->folder);
+    char name[64];
+    if (c->folder[0])
+        return ASSAY_OK;
+    int n = snprintf(name, sizeof name, "%s/assay-check-XXXXXX", dir && *dir ? dir : "/tmp");
+    if (n >= (int)sizeof name || !mkdtemp(name))
+        return assay_fail(ASSAY_IO, "no scratch folder can be made in '%s'",
+                          dir && *dir ? dir : "/tmp");
+    memcpy(c->folder, name, sizeof name);
     return ASSAY_OK;
+}
+
+static char *file_of_rank(char out[PATH_BYTES], const assay_check_context *c, int rank)
+{
+    snprintf(out, PATH_BYTES, "%s/engine.rank%dof%d.h5", c->folder, rank, c->options->n_ranks);
+    return out;
 }
 
 void assay_check_drop_capture(assay_check_context *context)
 {
-    char path[96];
+    char path[PATH_BYTES];
     assay_run_close(context->seen);
     context->seen = NULL;
     if (!context->folder[0])
         return;
-    snprintf(path, sizeof path, "%s/engine.h5", context->folder);
-    unlink(path);
+    for (int r = 0; r < context->options->n_ranks; r++)
+        unlink(file_of_rank(path, context, r));
     rmdir(context->folder);
     context->folder[0] = '\0';
 }
@@ -78,19 +89,36 @@ static int64_t n_positions(const assay_check_context *c, const assay_check_promp
     return n;
 }
 
+static assay_status tap_in_turn(void *capture, const assay_tap_event *event)
+{
+    pthread_mutex_lock(&turn);
+    assay_status s = assay_capture_tap(capture, event);
+    pthread_mutex_unlock(&turn);
+    return s;
+}
+
+static assay_status begin_prompt(assay_capture *capture, const assay_check_context *c,
+                                 const assay_check_prompt *p)
+{
+    const char *text =
+        p->reference_index < 0 ? NULL : assay_run_prompt_at(c->reference, p->reference_index)->text;
+    pthread_mutex_lock(&turn);
+    assay_status s = assay_capture_prompt(capture, p->name, text, p->tokens, p->n);
+    pthread_mutex_unlock(&turn);
+    return s;
+}
+
 static assay_status capture_prompt(assay_check_context *c, const assay_check_prompt *p,
-                                   assay_capture *capture)
+                                   assay_capture *capture, assay_comm *comm)
 {
     assay_engine *engine = NULL;
     assay_engine_options e = c->engine;
-    const char *text = NULL;
     int32_t ids[DECODE_STEPS + 1];
     assay_status s;
-    e.tap = assay_capture_tap;
+    e.tap = tap_in_turn;
     e.tap_user = capture;
-    if (p->reference_index >= 0)
-        text = assay_run_prompt_at(c->reference, p->reference_index)->text;
-    ASSAY_GO(assay_capture_prompt(capture, p->name, text, p->tokens, p->n));
+    e.comm = comm;
+    ASSAY_GO(begin_prompt(capture, c, p));
     ASSAY_GO(assay_check_engine(&engine, c, &e, n_positions(c, p)));
     if (p->reference_index >= 0)
         ASSAY_GO(run_reference_steps(engine, c, p->reference_index));
@@ -102,10 +130,9 @@ out:
     return s;
 }
 
-static assay_status write_capture(assay_check_context *c, const char *path)
+static assay_status create(assay_capture **out, const assay_check_context *c, int rank)
 {
-    assay_capture *capture = NULL;
-    assay_status s;
+    char path[PATH_BYTES];
     assay_capture_about about = {
         .producer = "assay",
         .producer_version = ASSAY_VERSION,
@@ -115,28 +142,54 @@ static assay_status write_capture(assay_check_context *c, const char *path)
         .path = c->engine.path == ASSAY_PATH_LATENT ? "latent" : "expanded",
         .backend = c->engine.backend == ASSAY_BACKEND_CUDA ? "cuda" : "cpu",
         .mode = "eager",
-        .n_ranks = 1,
+        .n_ranks = c->options->n_ranks,
+        .rank = rank,
     };
-    ASSAY_GO(assay_capture_create(&capture, path, &about, NULL));
-    for (int i = 0; i < c->n_prompts; i++)
-        ASSAY_GO(capture_prompt(c, &c->prompts[i], capture));
-    assay_capture *whole = capture;
-    capture = NULL;
-    s = assay_capture_finish(whole);
-out:
-    assay_capture_abandon(capture);
+    pthread_mutex_lock(&turn);
+    assay_status s = assay_capture_create(out, file_of_rank(path, c, rank), &about, NULL);
+    pthread_mutex_unlock(&turn);
     return s;
+}
+
+/* The whole life of one rank's capture. comm NULL: the only rank. */
+static assay_status write_rank(void *user, assay_comm *comm)
+{
+    assay_check_context *c = user;
+    assay_capture *capture = NULL;
+    assay_status s;
+    ASSAY_GO(create(&capture, c, comm ? comm->rank : 0));
+    for (int i = 0; i < c->n_prompts; i++)
+        ASSAY_GO(capture_prompt(c, &c->prompts[i], capture, comm));
+out:
+    pthread_mutex_lock(&turn);
+    if (s == ASSAY_OK)
+        s = assay_capture_finish(capture);
+    else
+        assay_capture_abandon(capture);
+    pthread_mutex_unlock(&turn);
+    return s;
+}
+
+static assay_status open_capture(assay_check_context *c)
+{
+    int n = c->options->n_ranks;
+    char names[n][PATH_BYTES];
+    const char *paths[n];
+    assay_run_options r = assay_run_options_default();
+    for (int i = 0; i < n; i++)
+        paths[i] = file_of_rank(names[i], c, i);
+    return assay_run_open(&c->seen, paths, n, &r);
 }
 
 assay_status assay_check_capture(assay_run **out, assay_check_context *context)
 {
-    char path[96];
-    const char *paths[] = {path};
     if (!context->seen) {
-        assay_run_options r = assay_run_options_default();
-        ASSAY_TRY(scratch_path(path, context));
-        ASSAY_TRY(write_capture(context, path));
-        ASSAY_TRY(assay_run_open(&context->seen, paths, 1, &r));
+        ASSAY_TRY(make_folder(context));
+        if (context->options->n_ranks > 1)
+            ASSAY_TRY(assay_ranks_run(context->options->n_ranks, write_rank, context));
+        else
+            ASSAY_TRY(write_rank(context, NULL));
+        ASSAY_TRY(open_capture(context));
     }
     *out = context->seen;
     return ASSAY_OK;
