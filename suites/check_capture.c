@@ -2,7 +2,6 @@
  * The capture that rows `ops` and `reference` judge: the engine under test over all prompts, by the
  * reference's own steps where there are some, so that every captured step has its counterpart.
  */
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,12 +10,10 @@
 #include "engine/comm.h"
 #include "probes/capture.h"
 #include "suites/check.h"
+#include "suites/turn.h"
 
 #define DECODE_STEPS 3 /* of a seeded prompt */
 #define PATH_BYTES 128
-
-/* The HDF5 library is not made for threads: ranks take turns. */
-static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
 
 static assay_status make_folder(assay_check_context *c)
 {
@@ -89,22 +86,14 @@ static int64_t n_positions(const assay_check_context *c, const assay_check_promp
     return n;
 }
 
-static assay_status tap_in_turn(void *capture, const assay_tap_event *event)
-{
-    pthread_mutex_lock(&turn);
-    assay_status s = assay_capture_tap(capture, event);
-    pthread_mutex_unlock(&turn);
-    return s;
-}
-
 static assay_status begin_prompt(assay_capture *capture, const assay_check_context *c,
                                  const assay_check_prompt *p)
 {
     const char *text =
         p->reference_index < 0 ? NULL : assay_run_prompt_at(c->reference, p->reference_index)->text;
-    pthread_mutex_lock(&turn);
+    assay_turn_take();
     assay_status s = assay_capture_prompt(capture, p->name, text, p->tokens, p->n);
-    pthread_mutex_unlock(&turn);
+    assay_turn_give();
     return s;
 }
 
@@ -115,7 +104,7 @@ static assay_status capture_prompt(assay_check_context *c, const assay_check_pro
     assay_engine_options e = c->engine;
     int32_t ids[DECODE_STEPS + 1];
     assay_status s;
-    e.tap = tap_in_turn;
+    e.tap = assay_turn_tap;
     e.tap_user = capture;
     e.comm = comm;
     ASSAY_GO(begin_prompt(capture, c, p));
@@ -145,9 +134,9 @@ static assay_status create(assay_capture **out, const assay_check_context *c, in
         .n_ranks = c->options->n_ranks,
         .rank = rank,
     };
-    pthread_mutex_lock(&turn);
+    assay_turn_take();
     assay_status s = assay_capture_create(out, file_of_rank(path, c, rank), &about, NULL);
-    pthread_mutex_unlock(&turn);
+    assay_turn_give();
     return s;
 }
 
@@ -161,12 +150,12 @@ static assay_status write_rank(void *user, assay_comm *comm)
     for (int i = 0; i < c->n_prompts; i++)
         ASSAY_GO(capture_prompt(c, &c->prompts[i], capture, comm));
 out:
-    pthread_mutex_lock(&turn);
+    assay_turn_take();
     if (s == ASSAY_OK)
         s = assay_capture_finish(capture);
     else
         assay_capture_abandon(capture);
-    pthread_mutex_unlock(&turn);
+    assay_turn_give();
     return s;
 }
 

@@ -362,9 +362,6 @@ assay_status assay_options_engine(assay_engine_options *out, assay_options *opti
 {
     const int max = (int)(sizeof options->settings / sizeof *options->settings);
     options->n_settings = 0;
-    if (options->n_ranks > 1)
-        return assay_fail(ASSAY_UNSUPPORTED, "--ranks %d: the engine runs on one rank only",
-                          options->n_ranks);
     for (int i = 0; i < options->n_plants; i++)
         ASSAY_TRY(assay_plant_make(options->settings, &options->n_settings, max,
                                    &options->plants[i], hparams));

@@ -1,12 +1,17 @@
 /*
  * assay run: greedy text from the engine; with --capture, what the engine computed on the way.
+ *
+ * Ranks: --ranks N runs N virtual ranks in this process; under mpirun every process is a rank. Each
+ * rank writes a capture of its own, FILE.rankRofN.h5 for FILE.h5.
  */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/comm.h"
 #include "probes/capture.h"
+#include "suites/turn.h"
 #include "tools/options.h"
 #include "tools/progress.h"
 
@@ -55,60 +60,121 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 }
 
 typedef struct job {
+    const own *own;
+    assay_options *common;
     assay_model *model;
     assay_tokenizer *tokenizer;
-    assay_engine *engine;
-    assay_capture *capture;
+    assay_engine_options engine;
+    char sha256[65];
     assay_ids prompt;
     const char *text; /* NULL: ids were given */
-    int32_t *ids;
+    int32_t *ids;     /* of rank 0 */
     char *answer;
     size_t n_answer;
+    assay_comm *world; /* of mpirun; NULL: none */
 } job;
 
-static assay_status open_capture(job *j, const own *o, const assay_options *common)
+/* "a/b.h5" of rank 1 of 2: "a/b.rank1of2.h5". */
+static void file_of_rank(char *out, size_t room, const char *path, const assay_comm *comm)
 {
-    char sha256[65];
-    ASSAY_TRY(assay_gguf_sha256(sha256, assay_model_gguf(j->model)));
+    const char *end = strrchr(path, '.');
+    if (!end || strchr(end, '/'))
+        end = path + strlen(path);
+    if (comm)
+        snprintf(out, room, "%.*s.rank%dof%d%s", (int)(end - path), path, comm->rank, comm->n_ranks,
+                 end);
+    else
+        snprintf(out, room, "%s", path);
+}
+
+static assay_status open_capture(assay_capture **out, const job *j, const assay_comm *comm)
+{
+    char path[4096];
     assay_capture_about about = {
         .producer = "assay",
         .producer_version = ASSAY_VERSION,
         .architecture = assay_model_hparams(j->model)->architecture,
-        .model_sha256 = sha256,
-        .dtype = assay_dtype_name(common->dtype),
-        .path = common->path == ASSAY_PATH_LATENT ? "latent" : "expanded",
-        .backend = common->backend == ASSAY_BACKEND_CUDA ? "cuda" : "cpu",
+        .model_sha256 = j->sha256,
+        .dtype = assay_dtype_name(j->common->dtype),
+        .path = j->common->path == ASSAY_PATH_LATENT ? "latent" : "expanded",
+        .backend = j->common->backend == ASSAY_BACKEND_CUDA ? "cuda" : "cpu",
         .mode = "eager",
-        .n_ranks = 1,
+        .n_ranks = comm ? comm->n_ranks : 1,
+        .rank = comm ? comm->rank : 0,
     };
-    ASSAY_TRY(assay_capture_create(&j->capture, o->capture, &about, &o->keep));
-    return assay_capture_prompt(j->capture, "default", j->text, j->prompt.ids, j->prompt.n);
+    file_of_rank(path, sizeof path, j->own->capture, comm);
+    assay_turn_take();
+    assay_status s = assay_capture_create(out, path, &about, &j->own->keep);
+    if (s == ASSAY_OK)
+        s = assay_capture_prompt(*out, "default", j->text, j->prompt.ids, j->prompt.n);
+    assay_turn_give();
+    return s;
 }
 
-static assay_status generate(job *j, const own *o, assay_options *common)
+static assay_status close_capture(assay_capture *capture, assay_status s, const int32_t *ids,
+                                  int64_t n)
 {
-    assay_engine_options e;
+    assay_turn_take();
+    if (s == ASSAY_OK && capture)
+        s = assay_capture_greedy(capture, ids, n);
+    if (s == ASSAY_OK && capture)
+        s = assay_capture_finish(capture);
+    else
+        assay_capture_abandon(capture);
+    assay_turn_give();
+    return s;
+}
+
+static assay_status run_rank(void *user, assay_comm *comm)
+{
+    job *j = user;
+    assay_engine *engine = NULL;
+    assay_capture *capture = NULL;
+    assay_engine_options e = j->engine;
+    int64_t n_new = j->own->n_new;
+    int32_t *ids = NULL;
+    assay_status s = ASSAY_OK;
+    if (j->own->capture)
+        ASSAY_GO(open_capture(&capture, j, comm));
+    e.comm = comm;
+    e.tap = capture ? assay_turn_tap : NULL;
+    e.tap_user = capture;
+    ASSAY_GO(assay_alloc(&ids, (size_t)n_new, sizeof *ids, "generated ids"));
+    ASSAY_GO(assay_engine_new(&engine, j->model, &e));
+    s = assay_engine_generate(ids, engine, j->prompt.ids, j->prompt.n, n_new, j->common->chunk,
+                              NULL, NULL);
+out:
+    s = close_capture(capture, s, ids, n_new);
+    assay_engine_free(engine);
+    if (!comm || comm->rank == 0 || comm == j->world)
+        j->ids = ids;
+    else
+        free(ids);
+    return s;
+}
+
+static assay_status generate(job *j)
+{
+    assay_options *common = j->common;
     ASSAY_TRY(assay_model_open(&j->model, common->args[0], NULL));
     const assay_hparams *hparams = assay_model_hparams(j->model);
-    ASSAY_TRY(assay_options_engine(&e, common, hparams));
+    ASSAY_TRY(assay_options_engine(&j->engine, common, hparams));
     ASSAY_TRY(assay_tokenizer_new(&j->tokenizer, assay_model_gguf(j->model), NULL));
     ASSAY_TRY(assay_options_prompt(&j->prompt, &j->text, common, j->tokenizer, hparams->n_vocab));
-    if (o->capture) {
-        ASSAY_TRY(open_capture(j, o, common));
-        e.tap = assay_capture_tap;
-        e.tap_user = j->capture;
-    }
-    e.max_positions = (int)(j->prompt.n + o->n_new);
-    ASSAY_TRY(assay_engine_new(&j->engine, j->model, &e));
-    ASSAY_TRY(assay_alloc(&j->ids, (size_t)o->n_new, sizeof *j->ids, "generated ids"));
-    ASSAY_TRY(assay_engine_generate(j->ids, j->engine, j->prompt.ids, j->prompt.n, o->n_new,
-                                    common->chunk, NULL, NULL));
-    if (!j->capture)
-        return ASSAY_OK;
-    ASSAY_TRY(assay_capture_greedy(j->capture, j->ids, o->n_new));
-    assay_capture *capture = j->capture;
-    j->capture = NULL;
-    return assay_capture_finish(capture);
+    if (j->own->capture)
+        ASSAY_TRY(assay_gguf_sha256(j->sha256, assay_model_gguf(j->model)));
+    j->engine.max_positions = (int)(j->prompt.n + j->own->n_new);
+#ifdef ASSAY_HAS_MPI
+    ASSAY_TRY(assay_mpi_open(&j->world));
+#endif
+    if (j->world && common->n_ranks > 1 && common->n_ranks != j->world->n_ranks)
+        return assay_fail(ASSAY_USAGE, "--ranks %d, and mpirun has started %d", common->n_ranks,
+                          j->world->n_ranks);
+    if (j->world)
+        return run_rank(j, j->world);
+    if (common->n_ranks > 1)
+        return assay_ranks_run(common->n_ranks, run_rank, j);
+    return run_rank(j, NULL);
 }
 
 /* The text up to the end token, which is not part of it. */
@@ -159,15 +225,21 @@ int assay_cmd_run(int argc, char **argv)
     int status;
     if (!assay_options_parse(&common, &status, &cli, argc, argv))
         return status;
-    job j = {0};
+    job j = {.own = &o, .common = &common};
     int n_new = o.n_new;
-    assay_status s = generate(&j, &o, &common);
+    assay_status s = generate(&j);
     if (s == ASSAY_OK)
         s = decode(&j, &n_new);
     assay_progress_end();
-    status = s == ASSAY_OK ? print(&j, n_new, &o, &common) : assay_end_failed(&common, s);
-    assay_capture_abandon(j.capture);
-    assay_engine_free(j.engine);
+    if (s != ASSAY_OK)
+        status = assay_end_failed(&common, s);
+    else if (!j.world || j.world->rank == 0)
+        status = print(&j, n_new, &o, &common);
+    else
+        status = 0;
+#ifdef ASSAY_HAS_MPI
+    assay_mpi_close(j.world);
+#endif
     assay_ids_clear(&j.prompt);
     assay_tokenizer_free(j.tokenizer);
     assay_model_close(j.model);
