@@ -3,7 +3,7 @@ _assay() {
     local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} words
     case ${COMP_CWORD}:${COMP_WORDS[1]} in
     1:*) words="check run reference compare diagnose audit import show inspect explain faults forge report list help" ;;
-    *:check) words="--help --reference --twin --against --list --backend --path --dtype --ranks --chunk --plant --step --profile --names --report --json -q --quiet -v --verbose --threads" ;;
+    *:check) words="--help --reference --twin --against --list --sign --backend --path --dtype --ranks --chunk --plant --step --profile --names --report --json -q --quiet -v --verbose --threads" ;;
     *:run) words="--help -n --new --capture --points --tier --budget -p --prompt --tokens --backend --path --dtype --ranks --chunk --plant --json -q --quiet -v --verbose --threads" ;;
     *:reference) words="--help -o --output -n --new --layers --points --path --conventions --no-floor --memory -p --prompt --tokens --json -q --quiet -v --verbose --threads" ;;
     *:compare) words="--help --twin --step --profile --names --report --json -q --quiet -v --verbose --threads" ;;
