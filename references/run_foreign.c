@@ -656,7 +656,8 @@ static assay_status map_step(dump *d, int step, int64_t *position)
 {
     assay_step_data *data = step_data(d, step);
     bool found;
-    data->about.is_prefill = step == d->first_step;
+    /* a later step of several tokens is a further chunk of the prompt */
+    data->about.is_prefill = step == d->first_step || data->about.n_tokens > 1;
     ASSAY_TRY(assay_h5_attr_int(position, &found, d->file, d->steps[step].group,
                                 d->is_capture ? "first_position" : "position"));
     if (*position < 0 || *position > INT32_MAX || data->about.n_tokens > INT32_MAX)
