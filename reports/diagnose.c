@@ -139,6 +139,24 @@ static assay_status explain_all(assay_diagnosis *d)
     return s;
 }
 
+/* Rotated parts stored in another order are a convention only where queries and keys both have it.
+ */
+static void check_conventions(assay_diagnosis *d)
+{
+    for (int i = 0; i < d->n; i++) {
+        const assay_judged *a = judged_of(d, i);
+        if (!d->homes[i].convention || strcmp(d->homes[i].family, "rotary") != 0)
+            continue;
+        bool both = false;
+        for (int k = 0; k < d->n && !both; k++) {
+            const assay_judged *b = judged_of(d, k);
+            both = b->point != a->point && b->layer == a->layer && b->prompt == a->prompt &&
+                   !strcmp(d->homes[k].kind, d->homes[i].kind);
+        }
+        d->homes[i].convention = both;
+    }
+}
+
 static assay_status check_model(assay_result *result, const assay_run *run, const assay_gguf *file)
 {
     const assay_run_info *info = assay_run_about(run);
@@ -203,7 +221,9 @@ assay_status assay_diagnose(assay_result *result, assay_run *run, assay_oracle *
     ASSAY_GO(list_homes(&d));
     assay_diagnosis_merge(&d);
     ASSAY_GO(explain_all(&d));
+    check_conventions(&d);
     ASSAY_GO(add_notes(result, &d));
+    ASSAY_GO(assay_diagnosis_vocab(result, run, options->file, options->reproduce));
     ASSAY_GO(assay_diagnosis_findings(result, &d, options->reproduce));
     ASSAY_GO(add_series(result, &d));
     ASSAY_GO(assay_series_expert_load(result, run));

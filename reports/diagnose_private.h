@@ -30,6 +30,9 @@ void assay_diagnosis_merge(assay_diagnosis *d);
 /* One finding per class, kind and family; conventions become notes. */
 assay_status assay_diagnosis_findings(assay_result *result, assay_diagnosis *d,
                                       const char *reproduce);
+/* Ids against text, where a prompt has both. file NULL: nothing is compared. */
+assay_status assay_diagnosis_vocab(assay_result *result, const assay_run *run,
+                                   const assay_gguf *file, const char *reproduce);
 /* Which rows, heads and channels carry the error, and how got relates to expected. */
 void assay_shape_describe(char *out, size_t room, const assay_home *home);
 

@@ -54,6 +54,11 @@ static assay_status try_pairings(assay_home *home, bool index)
             &(assay_offer_text){.kind = pairings[i].kind,
                                 .family = index ? "rotary of the indexer" : "rotary",
                                 .complexity = 0.2,
+                                /* the same pairs, stored in another order: scores are the same as
+                                 * long as queries and keys have it (see diagnose.c) */
+                                .convention = !index &&
+                                              home->knobs->rope.pairing == ASSAY_PAIR_ADJACENT &&
+                                              pairings[i].pairing == ASSAY_PAIR_ADJACENT_TO_SPLIT,
                                 .evidence = pairings[i].evidence}));
     }
     return ASSAY_OK;
