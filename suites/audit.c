@@ -81,12 +81,8 @@ static assay_status start(assay_finding *out, const assay_audit_finding *f, cons
     ASSAY_TRY(copy(&out->point, f->tensor));
     ASSAY_TRY(copy(&out->advice, kinds[f->kind].advice));
     ASSAY_TRY(copy(&out->reproduce, reproduce));
-    if (f->row >= 0) {
-        out->has_first_bad = true;
-        out->first_bad[0] = f->row;
-        out->n_first_bad = 1;
+    if (f->row >= 0)
         json_object_set_new(out->fitted, "first_row", json_integer(f->row));
-    }
     out->confidence = f->confidence;
     out->explained = 1;
     return ASSAY_OK;
