@@ -403,6 +403,38 @@ START_TEST(compare_passes_healthy_runs_of_every_model)
 }
 END_TEST
 
+/* Two ranks of a real tensor-parallel run: healthy, and with two slices of q exchanged. */
+START_TEST(compare_puts_ranks_together)
+{
+    static const char *const names[] = {"none", "q_swap"};
+    for (int i = 0; i < 2 && data_large("candidates/none.h5"); i++) {
+        char paths[2][4096], file[64];
+        const char *list[2] = {paths[0], paths[1]};
+        for (int rank = 0; rank < 2; rank++) {
+            snprintf(file, sizeof file, "ranks/tp_%s.rank%dof2.h5", names[i], rank);
+            snprintf(paths[rank], sizeof paths[rank], "%s", data_large(file));
+        }
+        assay_run *run = NULL, *reference;
+        assay_run_options options = assay_run_options_default();
+        EXPECT_OK(assay_run_open(&run, list, 2, &options));
+        reference = open_run(data_large("references/glm5-tiny-bf16.hf-fp32.h5"));
+        assay_comparison *c;
+        EXPECT_OK(assay_compare_runs(&c, run, reference, NULL));
+        const assay_compared *first = NULL;
+        for (int k = 0; k < assay_comparison_n(c); k++) {
+            const assay_compared *x = assay_comparison_at(c, k);
+            if (!x->passed && (!first || place(x) < place(first)))
+                first = x;
+        }
+        ck_assert_int_eq(first != NULL, i);
+        ck_assert(!first || (first->point == ASSAY_POINT_Q && first->layer == 1));
+        assay_comparison_free(c);
+        assay_run_close(run);
+        assay_run_close(reference);
+    }
+}
+END_TEST
+
 START_TEST(compare_with_another_architecture_cannot_judge)
 {
     if (!data_large("candidates/none.h5"))
@@ -465,6 +497,6 @@ EXPECT_MAIN("compare", compare_of_a_run_with_itself_is_exact, compare_passes_a_h
             compare_with_a_hole_is_never_a_pass, compare_of_a_cut_file_is_an_error,
             compare_finds_a_scale_below_the_rounding_floor,
             compare_fails_planted_faults_at_the_right_first_point,
-            compare_passes_healthy_runs_of_every_model,
+            compare_passes_healthy_runs_of_every_model, compare_puts_ranks_together,
             compare_with_another_architecture_cannot_judge, agreement_of_hand_computed_rows,
             tolerance_has_one_row_for_every_point_of_numbers)

@@ -38,12 +38,14 @@ static assay_status describe(assay_result *result, const char *member, const ass
 static assay_status compare(assay_result *result, assay_options *common, assay_run *runs[3],
                             const char *twin)
 {
-    const char *const paths[] = {common->args[0], common->args[1], twin};
+    int n = common->n_args - 1; /* the candidate is one file, or the files of its ranks */
+    const char *const *paths[] = {common->args, common->args + n, &twin};
+    const int counts[] = {n, 1, twin ? 1 : 0};
     static const char *const members[] = {"candidate", "reference", "twin"};
     assay_comparison *comparison = NULL;
     ASSAY_TRY(assay_options_result(result, common));
-    for (int i = 0; i < 3 && paths[i]; i++) {
-        ASSAY_TRY(assay_options_run(&runs[i], common, &paths[i], 1));
+    for (int i = 0; i < 3 && counts[i]; i++) {
+        ASSAY_TRY(assay_options_run(&runs[i], common, paths[i], counts[i]));
         ASSAY_TRY(describe(result, members[i], runs[i]));
     }
     ASSAY_TRY(assay_compare_runs(&comparison, runs[0], runs[1], runs[2]));
@@ -61,9 +63,10 @@ int assay_cmd_compare(int argc, char **argv)
                      .option = parse,
                      .user = &twin,
                      .min_args = 2,
-                     .max_args = 2,
+                     .max_args = ASSAY_MAX_ARGS,
                      .about = "Finds the first value of CANDIDATE that differs from REFERENCE by "
-                              "more than rounding, and how far the logits agree."};
+                              "more than rounding, and how far the logits agree. Several "
+                              "candidates are the ranks of one run."};
     int status;
     if (!assay_options_parse(&common, &status, &cli, argc, argv))
         return status;
