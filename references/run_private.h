@@ -92,6 +92,8 @@ assay_status assay_run_add_note(assay_run *run, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /* A new zeroed entry at the end of the step (invalidates earlier pointers). */
 assay_status assay_step_add(assay_entry **out, assay_step_data *step);
+/* Order of entries in a step: layer, point, rank, partial, hand-over. */
+int assay_entry_by_place(const void *a, const void *b);
 /* Sorts entries, renumbers hand-overs from 0 and links bases. Drops entries without their base. */
 assay_status assay_step_close(assay_run *run, assay_step_data *step);
 

@@ -1,0 +1,114 @@
+/*
+ * Values of a run on their way to canonical layout: stored numbers, a second tensor added, the
+ * layout, what is laid under, and parts of ranks put together.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "references/run_private.h"
+
+static assay_status check_seal(hid_t file, const char *path)
+{
+    char *said = NULL, is[65];
+    bool found;
+    ASSAY_TRY(assay_h5_attr_text(&said, &found, file, path, "sha256"));
+    assay_status s = assay_h5_sha256(is, file, path);
+    if (s == ASSAY_OK && (!found || strcmp(said, is)))
+        s = assay_fail(ASSAY_BAD_FILE,
+                       "'%s' was changed after it was written: SHA-256 %s, recorded %s", path, is,
+                       found ? said : "none");
+    free(said);
+    return s;
+}
+
+static assay_status read_source(double *out, const assay_run *run, const assay_source *source)
+{
+    hid_t file = run->files[source->file].id;
+    if (source->is_sealed)
+        ASSAY_TRY(check_seal(file, source->path));
+    if (source->packed == ASSAY_DTYPE_COUNT)
+        return assay_h5_read_f64(out, file, source->path, &source->info);
+    /* The words are read into the far half of the output and widened from the front. */
+    int64_t n = source->info.count;
+    uint16_t *words = (uint16_t *)(void *)out + 3 * n;
+    ASSAY_TRY(assay_h5_read_u16(words, file, source->path, &source->info));
+    for (int64_t i = 0; i < n; i++) {
+        uint16_t word = words[i];
+        out[i] =
+            source->packed == ASSAY_DTYPE_BF16 ? assay_bf16_to_f32(word) : assay_f16_to_f32(word);
+    }
+    return ASSAY_OK;
+}
+
+static assay_status add_source(double *in, const assay_run *run, const assay_source *second)
+{
+    double *more;
+    ASSAY_TRY(assay_alloc(&more, (size_t)second->info.count, sizeof *more, second->path));
+    assay_status s = read_source(more, run, second);
+    for (int64_t i = 0; s == ASSAY_OK && i < second->info.count; i++)
+        in[i] += more[i];
+    free(more);
+    return s;
+}
+
+/* Puts one rank's part at its place in the whole: blocks of the axes behind part_axis. */
+static void place_part(double *out, const double *part, const assay_entry *whole,
+                       const assay_seen *seen, int64_t first)
+{
+    int64_t n_before = 1, n_behind = 1;
+    int axis = whole->part_axis;
+    for (int d = 0; d < axis; d++)
+        n_before *= seen->dims[d];
+    for (int d = axis + 1; d < seen->n_dims; d++)
+        n_behind *= seen->dims[d];
+    int64_t run = seen->dims[axis] * n_behind, all = whole->seen.dims[axis] * n_behind;
+    for (int64_t i = 0; i < n_before; i++)
+        memcpy(out + i * all + first * n_behind, part + i * run, (size_t)run * sizeof *out);
+}
+
+static assay_status read_parts(double *out, const assay_run *run, const assay_entry *whole)
+{
+    if (whole->part_axis < 0)
+        return assay_run_read(out, run, &whole->parts[0]->seen);
+    int64_t first = 0;
+    for (int i = 0; i < whole->n_parts; i++) {
+        const assay_seen *seen = &whole->parts[i]->seen;
+        double *part;
+        ASSAY_TRY(assay_alloc(&part, (size_t)assay_plan_n_out(&whole->parts[i]->plan), sizeof *part,
+                              seen->source));
+        assay_status s = assay_run_read(part, run, seen);
+        if (s == ASSAY_OK)
+            place_part(out, part, whole, seen, first);
+        free(part);
+        ASSAY_TRY(s);
+        first += seen->dims[whole->part_axis];
+    }
+    return ASSAY_OK;
+}
+
+assay_status assay_run_read(double *out, const assay_run *run, const assay_seen *seen)
+{
+    const assay_entry *e = (const assay_entry *)(const void *)seen;
+    if (!seen->has_values)
+        return assay_fail(ASSAY_MISSING, "'%s': only statistics were kept", seen->source);
+    if (e->n_parts)
+        return read_parts(out, run, e);
+    double *in, *base = NULL;
+    ASSAY_TRY(assay_alloc(&in, (size_t)assay_plan_n_in(&e->plan), sizeof *in, "values"));
+    assay_status s = read_source(in, run, &e->source);
+    if (s == ASSAY_OK && e->second)
+        s = add_source(in, run, e->second);
+    if (s == ASSAY_OK)
+        assay_plan_apply(out, in, &e->plan);
+    if (s == ASSAY_OK && e->base) {
+        s = assay_alloc(&base, (size_t)assay_plan_n_out(&e->plan), sizeof *base, "values");
+        if (s == ASSAY_OK)
+            s = assay_run_read(base, run, &e->base->seen);
+        if (s == ASSAY_OK)
+            assay_plan_overlay(out, base, &e->plan);
+        free(base);
+    }
+    free(in);
+    return s;
+}
