@@ -48,15 +48,6 @@ static const assay_finding *finding(const assay_result *result, const char *faul
     return NULL;
 }
 
-static const assay_finding *finding_at(const assay_result *result, const char *point)
-{
-    for (int i = 0; i < result->n_findings; i++)
-        if (!strcmp(result->findings[i].point, point))
-            return &result->findings[i];
-    ck_abort_msg("no finding at %s among %d", point, result->n_findings);
-    return NULL;
-}
-
 static void expect_layers(const assay_finding *f, int n, int64_t first)
 {
     ck_assert_msg(f->layers.n == n && f->layers.items[0] == first, "%s: %d layers from %d",
@@ -103,7 +94,8 @@ START_TEST(both_founding_faults_are_found_in_one_run)
     EXPECT_OK(assay_check_run(&result, &o));
     ck_assert_int_eq(assay_result_exit(&result), 1);
     ck_assert_int_eq(result.n_findings, 2);
-    expect_layers(finding_at(&result, "blk.1.attn.out"), 1, 1);
+    expect_layers(finding(&result, "BUFFER"), 1, 1);
+    ck_assert_str_eq(finding(&result, "BUFFER")->point, "blk.1.attn.out");
     expect_layers(finding(&result, "FUSED-ORDER"), 1, 3);
     expect_row(&result, "file", ASSAY_VERDICT_PASS);
     expect_row(&result, "weights", ASSAY_VERDICT_PASS);
@@ -120,14 +112,15 @@ START_TEST(a_fault_that_leaves_the_text_right_is_found)
     assay_result result;
     assay_plant plant;
     assay_check_options o = shipped();
-    EXPECT_OK(assay_plant_parse(&plant, "file-order:layer=2,step=3"));
+    EXPECT_OK(assay_plant_parse(&plant, "routed-scale:layer=2,value=1.003"));
     o.plants = &plant;
     o.n_plants = 1;
     EXPECT_OK(assay_result_init(&result, "check"));
     EXPECT_OK(assay_check_run(&result, &o));
     expect_row(&result, "smoke", ASSAY_VERDICT_PASS);
     ck_assert_int_eq(assay_result_exit(&result), 1);
-    expect_layers(finding(&result, "FUSED-ORDER"), 1, 2);
+    expect_layers(finding(&result, "ROUTE"), 1, 2);
+    ck_assert_str_eq(finding(&result, "ROUTE")->point, "blk.2.moe.weights");
     assay_result_clear(&result);
 }
 END_TEST

@@ -16,8 +16,12 @@ static void expect_floats(const float *got, const double *want, int n, double bo
         EXPECT_NEAR(got[i], want[i], bound);
 }
 
-static const assay_rotary plain = {
-    .turned = 8, .frequency_width = 8, .base = 10000, .factor = 1, .magnitude = 1, .position_scale = 1};
+static const assay_rotary plain = {.turned = 8,
+                                   .frequency_width = 8,
+                                   .base = 10000,
+                                   .factor = 1,
+                                   .magnitude = 1,
+                                   .position_scale = 1};
 
 START_TEST(rotary_turns_adjacent_pairs)
 {
