@@ -95,8 +95,18 @@ assay_status assay_point_settle(assay_engine *e, assay_point point, int layer)
 /* A sum over ranks that is not taken at the point itself. */
 static bool is_partial(const assay_engine *e, assay_point point)
 {
-    return e->part.n_ranks > 1 && (point == ASSAY_POINT_MOE_EXPERT_DOWN ||
-                                   point == ASSAY_POINT_MOE_ROUTED || point == ASSAY_POINT_SHARED);
+    switch (point) {
+    case ASSAY_POINT_MOE_EXPERT_GATE:
+    case ASSAY_POINT_MOE_EXPERT_UP:
+    case ASSAY_POINT_MOE_EXPERT_ACT: /* zero where another rank has the expert */
+        return e->part.n_ranks > 1 && e->options.whole_experts;
+    case ASSAY_POINT_MOE_EXPERT_DOWN:
+    case ASSAY_POINT_MOE_ROUTED:
+    case ASSAY_POINT_SHARED:
+        return e->part.n_ranks > 1;
+    default:
+        return false;
+    }
 }
 
 /* Which axis of a point ranks share, by its letters; -1: none. */
