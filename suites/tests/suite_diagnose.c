@@ -9,6 +9,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "engine/engine.h"
+#include "engine/tokenizer.h"
+#include "probes/capture.h"
+
 static assay_result result;
 
 static bool large(const char *capture, const char *model)
@@ -191,7 +195,65 @@ START_TEST(a_capture_of_another_model_is_not_judged)
 }
 END_TEST
 
-EXPECT_MAIN("diagnose", the_shipped_reference_is_clean, the_shipped_twin_in_bf16_is_clean,
+/* A small capture whose prompt has a text. */
+static void vocab_capture(const char *path, const int32_t *tokens, int n, const char *text)
+{
+    assay_capture *c;
+    assay_capture_about about = {.producer = "assay",
+                                 .producer_version = ASSAY_VERSION,
+                                 .architecture = "glm-dsa",
+                                 .dtype = "f32",
+                                 .path = "expanded",
+                                 .backend = "cpu",
+                                 .mode = "eager",
+                                 .n_ranks = 1};
+    assay_model *model;
+    assay_engine *engine;
+    int32_t id;
+    EXPECT_OK(assay_model_open(&model, data_shipped("glm5-tiny-Q4_K_M.gguf"), NULL));
+    assay_engine_options options = assay_engine_options_default();
+    EXPECT_OK(assay_capture_create(&c, path, &about, NULL));
+    EXPECT_OK(assay_capture_prompt(c, "default", text, tokens, n));
+    options.max_positions = n + 1;
+    options.tap = assay_capture_tap;
+    options.tap_user = c;
+    EXPECT_OK(assay_engine_new(&engine, model, &options));
+    EXPECT_OK(assay_engine_generate(&id, engine, tokens, n, 1, 0, NULL, NULL));
+    EXPECT_OK(assay_capture_finish(c));
+    assay_engine_free(engine);
+    assay_model_close(model);
+}
+
+START_TEST(ids_that_the_text_does_not_give_are_a_finding_of_the_token_side)
+{
+    static const char text[] = "Count from 6 to 10:";
+    assay_gguf *file;
+    assay_tokenizer *tokenizer;
+    assay_ids ids = {0};
+    char path[600];
+    EXPECT_OK(assay_gguf_open(&file, data_shipped("glm5-tiny-Q4_K_M.gguf")));
+    EXPECT_OK(assay_tokenizer_new(&tokenizer, file, NULL));
+    EXPECT_OK(assay_tokenizer_encode(&ids, tokenizer, text, strlen(text), true, true));
+    snprintf(path, sizeof path, "%s", data_scratch("vocab.h5"));
+    vocab_capture(path, ids.ids, (int)ids.n, text);
+    EXPECT_OK(diagnosed(&result, path, data_shipped("glm5-tiny-Q4_K_M.gguf")));
+    expect_n(0);
+    ids.ids[2]++;
+    snprintf(path, sizeof path, "%s", data_scratch("vocab2.h5"));
+    vocab_capture(path, ids.ids, (int)ids.n, text);
+    EXPECT_OK(diagnosed(&result, path, data_shipped("glm5-tiny-Q4_K_M.gguf")));
+    ck_assert_msg(diagnosed_find(&result, "VOCAB", "tokens") != NULL, "found %s",
+                  diagnosed_text(&result));
+    ck_assert_int_eq(result.findings[0].first_bad[0], 2);
+    expect_n(1);
+    assay_ids_clear(&ids);
+    assay_tokenizer_free(tokenizer);
+    assay_gguf_close(file);
+}
+END_TEST
+
+EXPECT_MAIN("diagnose", ids_that_the_text_does_not_give_are_a_finding_of_the_token_side,
+            the_shipped_reference_is_clean, the_shipped_twin_in_bf16_is_clean,
             references_and_twins_of_all_models_are_clean, long_prompts_are_clean_in_both_precisions,
             a_llama_cpp_dump_with_its_conventions_is_clean, a_healthy_candidate_gives_no_finding,
             a_phantom_output_is_found_in_every_layer_and_nothing_else,
