@@ -170,6 +170,136 @@ static assay_status absorb(assay_engine *e, int layer)
     return ASSAY_OK;
 }
 
+#define SCORE_FLOATS ((int64_t)64 << 20) /* scores held at once by dense attention */
+
+/* Whether a step's rows are whole sequences one after the other, many rows each: then attention is
+ * three dense steps (scores, softmax, values) for each of them. */
+static bool is_dense(const assay_engine *e)
+{
+    for (int i = 0; i < e->n_spans; i++) {
+        const assay_span *s = &e->spans[i];
+        if (s->n_rows <= ASSAY_DEVICE_FEW || s->rows[s->n_rows - 1] - s->rows[0] != s->n_rows - 1)
+            return false;
+    }
+    int64_t n = 0;
+    for (int i = 0; i < e->n_spans; i++)
+        n += e->spans[i].n_rows;
+    return n == e->device->n_bucket; /* no padding */
+}
+
+static assay_status multiply_timed(assay_device *d, const assay_cuda_product *m)
+{
+    float ms;
+    if (d->is_dry)
+        return ASSAY_OK;
+    if (d->times_products)
+        ASSAY_TRY(assay_cuda_record(d->before, d->at));
+    ASSAY_RUN(d, assay_cuda_multiply(d->blas, m));
+    if (!d->times_products)
+        return ASSAY_OK;
+    ASSAY_TRY(assay_cuda_record(d->after, d->at));
+    ASSAY_TRY(assay_cuda_wait_host(d->after));
+    ASSAY_TRY(assay_cuda_elapsed(&ms, d->before, d->after));
+    d->counted.product_ms += ms;
+    return ASSAY_OK;
+}
+
+/* Rows first ... first + n - 1 of the step, all of one sequence. Query heads that share keys are
+ * rows of one product; key heads are its batch. */
+static assay_status dense_rows(assay_engine *e, const assay_span *s,
+                               const assay_device_attention *a, assay_rows q, assay_rows o,
+                               assay_rows lse, float *scores, int64_t first, int64_t n,
+                               const float *keys, const float *values)
+{
+    assay_device *d = e->device;
+    int64_t groups = a->heads_per_kv ? a->n_head / a->heads_per_kv : 1;
+    int64_t together = a->n_head / groups, n_keys = s->n_keys;
+    bool one = together == a->n_head; /* [rows * heads] lie one after the other */
+    int64_t loops = one || together == 1 ? 1 : together;
+    for (int64_t h = 0; h < loops; h++) { /* query head h of every group */
+        assay_cuda_product m = {.n_rows = one ? n * a->n_head : n,
+                                .n_out = n_keys,
+                                .n_in = a->d_key,
+                                .n_batch = groups,
+                                .y = scores + h * n_keys,
+                                .x = q.at + first * q.stride + h * a->d_key,
+                                .w = keys,
+                                .y_stride = one ? n_keys : a->n_head * n_keys,
+                                .x_stride = one ? a->d_key : q.stride,
+                                .w_stride = a->keys.width,
+                                .y_step = together * n_keys,
+                                .x_step = together * a->d_key,
+                                .w_step = a->d_key};
+        ASSAY_TRY(multiply_timed(d, &m));
+    }
+    ASSAY_RUN(d, assay_device_softmax(d->at, scores, n, n_keys, first, lse, &d->rows, a));
+    for (int64_t h = 0; h < loops; h++) {
+        assay_cuda_product m = {.n_rows = one ? n * a->n_head : n,
+                                .n_out = a->d_value,
+                                .n_in = n_keys,
+                                .n_batch = groups,
+                                .y = o.at + first * o.stride + h * a->d_value,
+                                .x = scores + h * n_keys,
+                                .w = values,
+                                .y_stride = one ? a->d_value : o.stride,
+                                .x_stride = one ? n_keys : a->n_head * n_keys,
+                                .w_stride = a->values.width,
+                                .y_step = together * a->d_value,
+                                .x_step = together * n_keys,
+                                .w_step = a->d_value,
+                                .transposed = true};
+        ASSAY_TRY(multiply_timed(d, &m));
+    }
+    return ASSAY_OK;
+}
+
+/* Rows whose scores fit, at most those of the step. */
+static int64_t rows_at_once(const assay_engine *e)
+{
+    int64_t most = SCORE_FLOATS / ((int64_t)e->part.n_head * e->options.max_positions);
+    if (most < 1)
+        most = 1;
+    return most < e->device->n_bucket ? most : e->device->n_bucket;
+}
+
+static assay_status dense_attention(assay_engine *e, int layer, const assay_device_attention *a,
+                                    assay_rows q, assay_rows o, assay_rows lse, float *scores)
+{
+    assay_device *d = e->device;
+    bool latent = e->hp->is_mla && e->options.path == ASSAY_PATH_LATENT;
+    int64_t most = rows_at_once(e);
+    if (!d->blas)
+        ASSAY_TRY(assay_cuda_blas_new(&d->blas, d->stream));
+    for (int i = 0; i < e->n_spans; i++) {
+        const assay_span *s = &e->spans[i];
+        int64_t at = s->sequence * a->keys.capacity;
+        const float *keys = d->caches[latent ? ASSAY_KV_LATENT : ASSAY_KV_K][layer];
+        const float *values = d->caches[latent ? ASSAY_KV_LATENT : ASSAY_KV_V][layer];
+        for (int64_t r = 0; r < s->n_rows; r += most) {
+            int64_t n = s->n_rows - r < most ? s->n_rows - r : most;
+            ASSAY_TRY(dense_rows(e, s, a, q, o, lse, scores, s->rows[0] + r, n,
+                                 keys + at * a->keys.width, values + at * a->values.width));
+        }
+    }
+    return ASSAY_OK;
+}
+
+/* Few rows, or rows of several requests among each other: the kernel; else dense steps. */
+static assay_status attend(assay_engine *e, int layer, const assay_device_attention *a,
+                           assay_rows q, assay_rows o, assay_rows lse)
+{
+    assay_device *d = e->device;
+    void *scores = NULL;
+    if (d->n_bucket > ASSAY_DEVICE_FEW)
+        ASSAY_TRY(assay_device_scratch(
+            &scores, d, ASSAY_SCRATCH_SCORES,
+            (size_t)(rows_at_once(e) * e->part.n_head * e->options.max_positions) * 4));
+    if (scores && is_dense(e))
+        return dense_attention(e, layer, a, q, o, lse, scores);
+    ASSAY_RUN(d, assay_device_attend(d->at, o, lse, q, &d->rows, a));
+    return ASSAY_OK;
+}
+
 /* The kernel over all rows: o is [T, H, value width of the path]. */
 static assay_status kernel(assay_engine *e, int layer, assay_rows q, assay_rows o)
 {
@@ -201,7 +331,7 @@ static assay_status kernel(assay_engine *e, int layer, assay_rows q, assay_rows 
                                        (size_t)(q.n * a.n_head * a.n_split * (a.d_value + 2)) * 4));
     ASSAY_TRY(assay_device_begin(e, ASSAY_POINT_LSE, layer));
     assay_rows lse = assay_device_rows_of(e, ASSAY_POINT_LSE);
-    ASSAY_RUN(d, assay_device_attend(d->at, o, lse, q, &d->rows, &a));
+    ASSAY_TRY(attend(e, layer, &a, q, o, lse));
     if (assay_point_wanted(e, ASSAY_POINT_PROBS, layer)) {
         ASSAY_TRY(assay_device_begin(e, ASSAY_POINT_PROBS, layer));
         float *probs = assay_device_rows_of(e, ASSAY_POINT_PROBS).at;

@@ -29,7 +29,8 @@ enum {
     ASSAY_SCRATCH_X,       /* its input in bfloat16 */
     ASSAY_SCRATCH_IN,      /* rows of experts */
     ASSAY_SCRATCH_OUT,
-    ASSAY_SCRATCH_INDEX, /* which rows they are */
+    ASSAY_SCRATCH_INDEX,  /* which rows they are */
+    ASSAY_SCRATCH_SCORES, /* of dense attention */
     ASSAY_SCRATCH_COUNT
 };
 

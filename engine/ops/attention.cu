@@ -305,3 +305,75 @@ extern "C" assay_status assay_device_attend_probs(void *stream, float *probs, in
                                                                *a);
     return kernel_launched("probabilities");
 }
+
+/* One block per row and head. The selection becomes a set of bits. */
+static __global__ void softmax_rows(float *scores, int64_t n_keys, int64_t first_row,
+                                    assay_rows lse, assay_device_rows rows, int n_head,
+                                    const int32_t *selected, int64_t n_selected, float scale,
+                                    bool round_probs)
+{
+    extern __shared__ uint32_t seen[];
+    __shared__ double sums[WARPS];
+    __shared__ float maxima[WARPS];
+    bool has_nan = false;
+    int head = blockIdx.x % n_head, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int64_t r = blockIdx.x / n_head, t = first_row + r;
+    float *s = scores + static_cast<int64_t>(blockIdx.x) * n_keys;
+    int last = rows.positions[t];
+    int words = static_cast<int>((n_keys + 31) / 32);
+    for (int i = threadIdx.x; i < words; i += THREADS)
+        seen[i] = selected ? 0 : 0xFFFFFFFFu;
+    __syncthreads();
+    for (int64_t i = threadIdx.x; selected && i < n_selected; i += THREADS) {
+        int32_t j = selected[t * n_selected + i];
+        if (j >= 0 && j <= last && j < n_keys)
+            atomicOr(&seen[j / 32], 1u << (j % 32));
+    }
+    __syncthreads();
+    auto sees = [&](int64_t j) { return j <= last && (seen[j / 32] >> (j % 32) & 1); };
+    float most = -INFINITY;
+    for (int64_t j = threadIdx.x; j < n_keys; j += THREADS) {
+        if (!sees(j))
+            continue;
+        s[j] *= scale;
+        has_nan = has_nan || isnan(s[j]);
+        most = fmaxf(most, s[j]);
+    }
+    most = kernel_warp_max(most);
+    if (lane == 0)
+        maxima[warp] = most;
+    has_nan = __syncthreads_or(has_nan);
+    for (int i = 0; i < WARPS; i++)
+        most = fmaxf(most, maxima[i]);
+    double sum = 0;
+    for (int64_t j = threadIdx.x; j < n_keys; j += THREADS) {
+        s[j] = !sees(j) ? 0.0f : has_nan ? NAN : expf(s[j] - most);
+        sum += s[j];
+    }
+    sum = kernel_warp_sum(sum);
+    if (lane == 0)
+        sums[warp] = sum;
+    __syncthreads();
+    sum = 0;
+    for (int i = 0; i < WARPS; i++)
+        sum += sums[i];
+    for (int64_t j = threadIdx.x; j < n_keys; j += THREADS) {
+        float p = sum == 0 ? 0.0f : static_cast<float>(s[j] / sum);
+        s[j] = round_probs ? kernel_round_bf16(p) : p;
+    }
+    if (threadIdx.x == 0)
+        lse.at[t * lse.stride + head] =
+            sum == 0 ? -INFINITY : static_cast<float>(most + log(sum));
+}
+
+extern "C" assay_status assay_device_softmax(void *stream, float *scores, int64_t n,
+                                             int64_t n_keys, int64_t first_row, assay_rows lse,
+                                             const assay_device_rows *rows,
+                                             const assay_device_attention *a)
+{
+    size_t bytes = static_cast<size_t>((n_keys + 31) / 32) * sizeof(uint32_t);
+    softmax_rows<<<static_cast<unsigned>(n * a->n_head), THREADS, bytes, kernel_stream(stream)>>>(
+        scores, n_keys, first_row, lse, *rows, a->n_head, a->selected, a->n_selected,
+        static_cast<float>(a->scale), a->round_probs);
+    return kernel_launched("softmax");
+}

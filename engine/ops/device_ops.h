@@ -85,6 +85,11 @@ assay_status assay_device_unpack(void *stream, float *out, int64_t out_stride,
 assay_status assay_device_unpack_bf16(void *stream, uint16_t *out, int64_t out_stride,
                                       const assay_packed *w, int64_t first, int64_t n,
                                       int64_t column, int64_t n_columns);
+/* The same with wide loads and stores, where type and shape allow: *done says whether. */
+assay_status assay_device_unpack_wide(bool *done, void *stream, void *out, int64_t out_stride,
+                                      const assay_packed *w, int64_t first, int64_t n,
+                                      int64_t column, int64_t n_columns, bool rounded,
+                                      bool as_bf16);
 /* Q8_0 blocks as in the file to codes and scales. */
 assay_status assay_device_split_q8_0(void *stream, void *codes, void *scales, const void *blocks,
                                      int64_t n_blocks);
@@ -185,6 +190,14 @@ typedef struct assay_device_attention {
 
 assay_status assay_device_attend(void *stream, assay_rows o, assay_rows lse, assay_rows q,
                                  const assay_device_rows *rows, const assay_device_attention *a);
+/*
+ * Scores of one sequence, [rows, n_head, n_keys] as a product left them, to probabilities in place:
+ * row r is row first_row + r of the step. Scaled, masked by position and selection, normalised;
+ * what is not seen is 0. lse as in attention.h.
+ */
+assay_status assay_device_softmax(void *stream, float *scores, int64_t n, int64_t n_keys,
+                                  int64_t first_row, assay_rows lse, const assay_device_rows *rows,
+                                  const assay_device_attention *a);
 /* probs: [H, T, capacity], zero where nothing is seen; from q, the keys and lse. */
 assay_status assay_device_attend_probs(void *stream, float *probs, int64_t capacity, assay_rows lse,
                                        assay_rows q, const assay_device_rows *rows,

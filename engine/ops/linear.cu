@@ -3,9 +3,9 @@
  * weight, the rows of x in shared memory. Types without wide loads, and shapes that do not align,
  * go the general way (engine/quant/quant_device.cu).
  *
- * Order of summation of one output: lane i of a warp takes units i, i + 32, ... in order and the
- * elements of a unit in order; then the tree of kernel_warp_sum. It depends on the weight's width
- * alone.
+ * Order of summation of one output: lane i of a warp takes units i, i + 32, ... in order; of a run
+ * the products of codes in order, then the run's scale; then the tree of kernel_warp_sum. It depends
+ * on the weight's width alone.
  */
 #include "engine/ops/units.cuh"
 
@@ -16,6 +16,7 @@ extern "C" {
 #define LANES 32
 #define WARPS 8
 #define CHUNK_FLOATS 8192 /* of x in shared memory, all rows together */
+#define RESIDENT (132 * 4) /* blocks of a large device at once */
 
 /* Runs of 16 are 20 floats apart: the lanes of a quarter warp then read different banks. */
 __device__ __forceinline__ int padded(int e)
@@ -65,6 +66,22 @@ __device__ void stage(float *xs, const assay_product &p, const place &at, int fr
             v = *reinterpret_cast<const float4 *>(at.x + t * p.x_stride + from + e);
         *reinterpret_cast<float4 *>(xs + t * padded(CHUNK) + padded(e)) = v;
     }
+    __syncthreads();
+}
+
+/* The sum of every run of x, in the gap behind it: what a format's minimum is multiplied with. */
+template <int MANY> __device__ void stage_sums(float *xs, int n)
+{
+    constexpr int CHUNK = CHUNK_FLOATS / MANY;
+    for (int i = threadIdx.x; i < MANY * n / 16; i += blockDim.x) {
+        float *run = xs + i / (n / 16) * padded(CHUNK) + i % (n / 16) * 20;
+        float sum = 0;
+#pragma unroll
+        for (int k = 0; k < 16; k++)
+            sum += run[k];
+        run[16] = sum;
+    }
+    __syncthreads();
 }
 
 template <class U, int MANY, bool ROUNDED>
@@ -94,8 +111,63 @@ __device__ void add_unit(float *sum, const float *xs, const assay_packed &w, con
     }
 }
 
-template <class U, int MANY, bool ROUNDED>
-__global__ void __launch_bounds__(LANES *WARPS) product_units(assay_product p, assay_packed w)
+/* The same without rounding: sums of codes first, then the scale of the run; ROWS rows of the weight,
+ * WARPS apart, share what is read of x. */
+template <class U, int MANY, int ROWS>
+__device__ void add_exact(float (*sum)[MANY], const float *xs, const assay_packed &w,
+                          const assay_product &p, const int64_t *row, int u, int from)
+{
+    constexpr int CHUNK = CHUNK_FLOATS / MANY;
+    typename U::raw raw[ROWS];
+#pragma unroll
+    for (int r = 0; r < ROWS; r++)
+        U::fetch(&raw[r], w, row[r], p.column, u);
+#pragma unroll
+    for (int run = 0; run < U::RUNS; run++) {
+        const float *x = xs + padded(U::start(run, u) - from);
+        float step[ROWS], below[ROWS];
+#pragma unroll
+        for (int r = 0; r < ROWS; r++)
+            U::scale(&step[r], &below[r], raw[r], run, u);
+#pragma unroll
+        for (int t = 0; t < MANY; t++) {
+            float part[ROWS] = {0};
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                float4 v = *reinterpret_cast<const float4 *>(x + t * padded(CHUNK) + 4 * i);
+#pragma unroll
+                for (int r = 0; r < ROWS; r++) {
+                    part[r] = fmaf(U::code(raw[r], run, 4 * i), v.x, part[r]);
+                    part[r] = fmaf(U::code(raw[r], run, 4 * i + 1), v.y, part[r]);
+                    part[r] = fmaf(U::code(raw[r], run, 4 * i + 2), v.z, part[r]);
+                    part[r] = fmaf(U::code(raw[r], run, 4 * i + 3), v.w, part[r]);
+                }
+            }
+#pragma unroll
+            for (int r = 0; r < ROWS; r++) {
+                sum[r][t] = fmaf(step[r], part[r], sum[r][t]);
+                if (U::HAS_MIN)
+                    sum[r][t] = fmaf(-below[r], x[t * padded(CHUNK) + 16], sum[r][t]);
+            }
+        }
+    }
+}
+
+template <class U, int MANY, int ROWS, bool ROUNDED>
+__device__ void add_chunk(float (*sum)[MANY], const float *xs, const assay_packed &w,
+                          const assay_product &p, const int64_t *row, int from, int n)
+{
+    int lane = threadIdx.x % LANES;
+#pragma unroll 2
+    for (int u = from / U::ELEMENTS + lane; u < (from + n) / U::ELEMENTS; u += LANES)
+        if (ROUNDED)
+            add_unit<U, MANY, ROUNDED>(sum[0], xs, w, p, row[0], u, from);
+        else
+            add_exact<U, MANY, ROWS>(sum, xs, w, p, row, u, from);
+}
+
+template <class U, int MANY, int ROWS, bool ROUNDED>
+__global__ void __launch_bounds__(LANES *WARPS, MANY == 1 ? 4 : 1) product_units(assay_product p, assay_packed w)
 {
     constexpr int CHUNK = CHUNK_FLOATS / MANY;
     __shared__ __align__(16) float xs[CHUNK_FLOATS + CHUNK_FLOATS / 4];
@@ -105,49 +177,95 @@ __global__ void __launch_bounds__(LANES *WARPS) product_units(assay_product p, a
     if (at.left_out)
         return;
     bool staged = false;
-    for (int64_t out0 = blockIdx.x * static_cast<int64_t>(WARPS); out0 < p.n_out;
-         out0 += gridDim.x * static_cast<int64_t>(WARPS)) {
-        int64_t out = out0 + warp;
-        float sum[MANY] = {0};
+    for (int64_t out0 = blockIdx.x * static_cast<int64_t>(WARPS * ROWS); out0 < p.n_out;
+         out0 += gridDim.x * static_cast<int64_t>(WARPS * ROWS)) {
+        float sum[ROWS][MANY] = {{0}};
+        int64_t row[ROWS];
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) { /* a row beyond the last is computed and thrown away */
+            int64_t out = out0 + r * WARPS + warp;
+            row[r] = at.first + (out < p.n_out ? out : p.n_out - 1);
+        }
         for (int from = 0; from < k; from += CHUNK) {
             int n = k - from < CHUNK ? k - from : CHUNK;
             if (!staged || k > CHUNK) {
                 __syncthreads();
                 stage<MANY>(xs, p, at, from, n);
-                __syncthreads();
+                if (U::HAS_MIN && !ROUNDED)
+                    stage_sums<MANY>(xs, n);
                 staged = true;
             }
-            if (out < p.n_out)
-#pragma unroll 2
-                for (int u = from / U::ELEMENTS + lane; u < (from + n) / U::ELEMENTS; u += LANES)
-                    add_unit<U, MANY, ROUNDED>(sum, xs, w, p, at.first + out, u, from);
+            add_chunk<U, MANY, ROWS, ROUNDED>(sum, xs, w, p, row, from, n);
         }
 #pragma unroll
-        for (int t = 0; t < MANY; t++) {
-            float all = kernel_warp_sum(sum[t]);
-            if (lane == 0 && t < at.n && out < p.n_out)
-                at.y[t * p.y_stride + out] = all;
+        for (int r = 0; r < ROWS; r++)
+#pragma unroll
+            for (int t = 0; t < MANY; t++) {
+                int64_t out = out0 + r * WARPS + warp;
+                float all = kernel_warp_sum(sum[r][t]);
+                if (lane == 0 && t < at.n && out < p.n_out)
+                    at.y[t * p.y_stride + out] = all;
+            }
+    }
+}
+
+/* Whole units of rows first ... as float32 or bfloat16; a thread writes what it decodes. */
+template <class U>
+__global__ void unpack_units(void *out, int64_t out_stride, assay_packed w, int64_t first,
+                             int64_t column, int n_units, bool rounded, bool as_bf16)
+{
+    int u = blockIdx.y * blockDim.x + threadIdx.x;
+    int64_t row = blockIdx.x;
+    float values[16 * U::RUNS];
+    if (u >= n_units)
+        return;
+    U::load(values, w, first + row, column, u);
+#pragma unroll
+    for (int run = 0; run < U::RUNS; run++) {
+        int64_t at = row * out_stride + U::start(run, u);
+        float *v = values + 16 * run;
+#pragma unroll
+        for (int i = 0; rounded && i < 16; i++)
+            v[i] = kernel_round_bf16(v[i]);
+        if (!as_bf16) {
+            float4 *to = reinterpret_cast<float4 *>(static_cast<float *>(out) + at);
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                to[i] = make_float4(v[4 * i], v[4 * i + 1], v[4 * i + 2], v[4 * i + 3]);
+            continue;
         }
+        uint32_t pairs[8];
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            pairs[i] = __float_as_uint(v[2 * i]) >> 16 |
+                       (__float_as_uint(v[2 * i + 1]) & 0xFFFF0000u);
+        uint4 *to = reinterpret_cast<uint4 *>(static_cast<uint16_t *>(out) + at);
+        to[0] = make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
+        to[1] = make_uint4(pairs[4], pairs[5], pairs[6], pairs[7]);
     }
 }
 
 typedef void product_fn(assay_product, assay_packed);
+typedef void unpack_fn(void *, int64_t, assay_packed, int64_t, int64_t, int, bool, bool);
 
 struct kernels {
     int number, elements; /* of a block; columns must be whole blocks */
     product_fn *of[4][2]; /* 1, 2, 4, 8 rows; exact, rounded */
+    product_fn *two;      /* one row of x, two of the weight */
+    unpack_fn *unpack;
 };
 
 #define BOTH(unit, many)                                                                           \
     {                                                                                              \
-        product_units<unit, many, false>, product_units<unit, many, true>                         \
+        product_units<unit, many, 1, false>, product_units<unit, many, 1, true>                   \
     }
 #define ROW(number, elements, unit)                                                                \
     {                                                                                              \
         number, elements,                                                                          \
-        {                                                                                          \
-            BOTH(unit, 1), BOTH(unit, 2), BOTH(unit, 4), BOTH(unit, 8)                             \
-        }                                                                                          \
+            {                                                                                      \
+                BOTH(unit, 1), BOTH(unit, 2), BOTH(unit, 4), BOTH(unit, 8)                         \
+            },                                                                                     \
+            product_units<unit, 1, 2, false>, unpack_units<unit>                                   \
     }
 static const kernels table[] = {
     ROW(0, 16, unit_F32),    ROW(1, 16, unit_F16),    ROW(6, 32, unit_Q5_0),
@@ -164,23 +282,53 @@ static bool fits(const kernels *k, const assay_product *p)
            p->n_in < (1 << 24);
 }
 
+/* As many blocks as the device holds at once, each with the same number of rows. */
+static unsigned blocks_of(int64_t n_out, int rows, unsigned others)
+{
+    unsigned all = kernel_blocks(n_out, WARPS * rows);
+    unsigned most = RESIDENT / others > 0 ? RESIDENT / others : 1;
+    unsigned rounds = (all + most - 1) / most;
+    return (all + rounds - 1) / rounds;
+}
+
 extern "C" assay_status assay_device_product(void *stream, const assay_product *p)
 {
     for (const kernels &k : table) {
         if (!fits(&k, p))
             continue;
         int which = p->ids || p->n == 1 ? 0 : p->n == 2 ? 1 : p->n <= 4 ? 2 : 3;
-        unsigned x_blocks = kernel_blocks(p->n_out, WARPS);
         unsigned others = p->ids          ? static_cast<unsigned>(p->n)
                           : p->n_head > 1 ? static_cast<unsigned>(p->n_head)
                                           : 1;
-        unsigned most = 132 * 5 / others > 0 ? 132 * 5 / others : 1;
-        dim3 grid(x_blocks < most ? x_blocks : most, p->ids ? 1 : kernel_blocks(p->n, 1 << which),
-                  others);
-        k.of[which][p->rounded]<<<grid, LANES * WARPS, 0, kernel_stream(stream)>>>(*p, *p->w);
+        bool two = which == 0 && !p->rounded && p->n_out * others >= RESIDENT * 2 * WARPS;
+        dim3 grid(blocks_of(p->n_out, two ? 2 : 1, others),
+                  p->ids ? 1 : kernel_blocks(p->n, 1 << which), others);
+        product_fn *f = two ? k.two : k.of[which][p->rounded];
+        f<<<grid, LANES * WARPS, 0, kernel_stream(stream)>>>(*p, *p->w);
         return kernel_launched("product");
     }
     return assay_device_product_any(stream, p);
+}
+
+extern "C" assay_status assay_device_unpack_wide(bool *done, void *stream, void *out,
+                                                 int64_t out_stride, const assay_packed *w,
+                                                 int64_t first, int64_t n, int64_t column,
+                                                 int64_t n_columns, bool rounded, bool as_bf16)
+{
+    *done = false;
+    for (const kernels &k : table) {
+        int elements = k.elements == 256 || k.number == 6 ? 32 : 16; /* of a unit */
+        if (k.number != w->type || n_columns % k.elements || column % k.elements ||
+            w->width % k.elements || out_stride % 16 || reinterpret_cast<uintptr_t>(out) % 16)
+            continue;
+        int n_units = static_cast<int>(n_columns / elements);
+        dim3 grid(static_cast<unsigned>(n), kernel_blocks(n_units, 128));
+        k.unpack<<<grid, 128, 0, kernel_stream(stream)>>>(out, out_stride, *w, first, column,
+                                                        n_units, rounded, as_bf16);
+        *done = true;
+        return kernel_launched("decode");
+    }
+    return ASSAY_OK;
 }
 
 static __global__ void add_bias(assay_rows y, const float *b)

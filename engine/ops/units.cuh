@@ -4,6 +4,7 @@
  *
  *     RUNS                    runs of 16 elements in a unit
  *     load(w, row, u)         values of unit u of a row: w[16 * run + i]
+ *     fetch, code, scale      the same in parts: a value is step * code - below, step and below of a run
  *     start(run, u)           element at which run `run` of unit u begins
  *
  * Values are those of the C decoders, bit for bit: integer codes become floats exactly (a code below
@@ -48,6 +49,30 @@ __device__ __forceinline__ uint32_t unit_word(const uint8_t *p)
 
 struct unit_Q8_0 {
     static constexpr int RUNS = 1, ELEMENTS = 16;
+    static constexpr bool HAS_MIN = false;
+    struct raw {
+        uint32_t words[4];
+        float d;
+    };
+    static __device__ void fetch(raw *r, const assay_packed &m, int64_t row, int64_t column, int u)
+    {
+        const int8_t *codes = static_cast<const int8_t *>(m.data) + row * m.width + column;
+        uint4 q = __ldg(reinterpret_cast<const uint4 *>(codes) + u);
+        r->words[0] = q.x ^ 0x80808080u;
+        r->words[1] = q.y ^ 0x80808080u;
+        r->words[2] = q.z ^ 0x80808080u;
+        r->words[3] = q.w ^ 0x80808080u;
+        r->d = unit_half(__ldg(static_cast<const uint16_t *>(m.scales) +
+                               (row * m.width + column) / 32 + u / 2));
+    }
+    static __device__ float code(const raw &r, int, int i)
+    {
+        return unit_signed(r.words[i / 4], i % 4);
+    }
+    static __device__ void scale(float *step, float *, const raw &r, int, int)
+    {
+        *step = r.d;
+    }
     static __device__ int start(int, int u)
     {
         return 16 * u;
@@ -86,6 +111,30 @@ __device__ __forceinline__ void unit_scale_min(float *scale, float *min, uint4 h
 
 struct unit_Q4_K {
     static constexpr int RUNS = 2, ELEMENTS = 32;
+    static constexpr bool HAS_MIN = true;
+    struct raw {
+        uint4 header;
+        uint32_t words[4];
+    };
+    static __device__ void fetch(raw *r, const assay_packed &m, int64_t row, int64_t column, int u)
+    {
+        const uint8_t *b = static_cast<const uint8_t *>(m.data) + row * m.row_bytes +
+                           (column / 256 + u / 8) * 144;
+        uint4 q = __ldg(reinterpret_cast<const uint4 *>(b + 16) + u % 8);
+        r->header = __ldg(reinterpret_cast<const uint4 *>(b));
+        r->words[0] = q.x;
+        r->words[1] = q.y;
+        r->words[2] = q.z;
+        r->words[3] = q.w;
+    }
+    static __device__ float code(const raw &r, int run, int i)
+    {
+        return unit_byte(r.words[i / 4] >> 4 * run & 0x0F0F0F0Fu, i % 4);
+    }
+    static __device__ void scale(float *step, float *below, const raw &r, int run, int u)
+    {
+        unit_scale_min(step, below, r.header, u % 8 / 2 * 2 + run);
+    }
     static __device__ int start(int run, int u)
     {
         return unit_start_k(run, u);
@@ -111,6 +160,38 @@ struct unit_Q4_K {
 
 struct unit_Q5_K {
     static constexpr int RUNS = 2, ELEMENTS = 32;
+    static constexpr bool HAS_MIN = true;
+    struct raw {
+        uint4 header;
+        uint32_t words[4], fifth[4];
+    };
+    static __device__ void fetch(raw *r, const assay_packed &m, int64_t row, int64_t column, int u)
+    {
+        const uint8_t *b = static_cast<const uint8_t *>(m.data) + row * m.row_bytes +
+                           (column / 256 + u / 8) * 176;
+        uint4 q = __ldg(reinterpret_cast<const uint4 *>(b + 48) + u % 8);
+        uint4 h = __ldg(reinterpret_cast<const uint4 *>(b + 16) + u % 2);
+        r->header = __ldg(reinterpret_cast<const uint4 *>(b));
+        r->words[0] = q.x;
+        r->words[1] = q.y;
+        r->words[2] = q.z;
+        r->words[3] = q.w;
+        int j = u % 8 / 2 * 2; /* bit of the first run */
+        r->fifth[0] = h.x >> j;
+        r->fifth[1] = h.y >> j;
+        r->fifth[2] = h.z >> j;
+        r->fifth[3] = h.w >> j;
+    }
+    static __device__ float code(const raw &r, int run, int i)
+    {
+        return unit_byte((r.words[i / 4] >> 4 * run & 0x0F0F0F0Fu) |
+                             (r.fifth[i / 4] >> run & 0x01010101u) << 4,
+                         i % 4);
+    }
+    static __device__ void scale(float *step, float *below, const raw &r, int run, int u)
+    {
+        unit_scale_min(step, below, r.header, u % 8 / 2 * 2 + run);
+    }
     static __device__ int start(int run, int u)
     {
         return unit_start_k(run, u);
@@ -141,6 +222,38 @@ struct unit_Q5_K {
 /* Bytes 16c ... of ql, c = u % 8: half h = c / 4, k & 1 = c % 4 / 2, and from l = 16 * (c % 2) on. */
 struct unit_Q6_K {
     static constexpr int RUNS = 2, ELEMENTS = 32;
+    static constexpr bool HAS_MIN = false;
+    struct raw {
+        uint32_t low[4], high[4];
+        float step[2];
+    };
+    static __device__ void fetch(raw *r, const assay_packed &m, int64_t row, int64_t column, int u)
+    {
+        const uint8_t *b = static_cast<const uint8_t *>(m.data) + row * m.row_bytes +
+                           (column / 256 + u / 8) * 210;
+        int c = u % 8, half = c / 4, k = c % 4 / 2, l = 16 * (c % 2);
+        float d = unit_half(__ldg(reinterpret_cast<const uint16_t *>(b + 208)));
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            r->low[i] = unit_word(b + 16 * c + 4 * i);
+            r->high[i] = unit_word(b + 128 + 32 * half + l + 4 * i) >> 2 * k;
+        }
+#pragma unroll
+        for (int run = 0; run < 2; run++)
+            r->step[run] = d * static_cast<float>(static_cast<int8_t>(
+                                   __ldg(b + 192 + 8 * half + 2 * (k + 2 * run) + l / 16)));
+    }
+    static __device__ float code(const raw &r, int run, int i)
+    {
+        return unit_byte((r.low[i / 4] >> 4 * run & 0x0F0F0F0Fu) |
+                             (r.high[i / 4] >> 4 * run & 0x03030303u) << 4,
+                         i % 4) -
+               32.0f;
+    }
+    static __device__ void scale(float *step, float *, const raw &r, int run, int)
+    {
+        *step = r.step[run];
+    }
     static __device__ int start(int run, int u)
     {
         int c = u % 8;
@@ -172,6 +285,22 @@ struct unit_Q6_K {
 
 struct unit_Q5_0 {
     static constexpr int RUNS = 2, ELEMENTS = 32;
+    static constexpr bool HAS_MIN = false;
+    struct raw {
+        float values[16 * RUNS];
+    };
+    static __device__ void fetch(raw *r, const assay_packed &m, int64_t row, int64_t column, int u)
+    {
+        load(r->values, m, row, column, u);
+    }
+    static __device__ float code(const raw &r, int run, int i)
+    {
+        return r.values[16 * run + i];
+    }
+    static __device__ void scale(float *step, float *, const raw &, int, int)
+    {
+        *step = 1.0f;
+    }
     static __device__ int start(int run, int u)
     {
         return 32 * u + 16 * run;
@@ -195,6 +324,22 @@ struct unit_Q5_0 {
 
 struct unit_F32 {
     static constexpr int RUNS = 1, ELEMENTS = 16;
+    static constexpr bool HAS_MIN = false;
+    struct raw {
+        float values[16 * RUNS];
+    };
+    static __device__ void fetch(raw *r, const assay_packed &m, int64_t row, int64_t column, int u)
+    {
+        load(r->values, m, row, column, u);
+    }
+    static __device__ float code(const raw &r, int run, int i)
+    {
+        return r.values[16 * run + i];
+    }
+    static __device__ void scale(float *step, float *, const raw &, int, int)
+    {
+        *step = 1.0f;
+    }
     static __device__ int start(int, int u)
     {
         return 16 * u;
@@ -218,6 +363,22 @@ struct unit_F32 {
 /* F16 and BF16: two loads of eight. */
 template <bool IS_HALF> struct unit_16 {
     static constexpr int RUNS = 1, ELEMENTS = 16;
+    static constexpr bool HAS_MIN = false;
+    struct raw {
+        float values[16 * RUNS];
+    };
+    static __device__ void fetch(raw *r, const assay_packed &m, int64_t row, int64_t column, int u)
+    {
+        load(r->values, m, row, column, u);
+    }
+    static __device__ float code(const raw &r, int run, int i)
+    {
+        return r.values[16 * run + i];
+    }
+    static __device__ void scale(float *step, float *, const raw &, int, int)
+    {
+        *step = 1.0f;
+    }
     static __device__ int start(int, int u)
     {
         return 16 * u;

@@ -158,6 +158,11 @@ extern "C" assay_status assay_device_unpack(void *stream, float *out, int64_t ou
                                             int64_t column, int64_t n_columns, bool rounded)
 {
     const jobs *job = nullptr;
+    bool done;
+    ASSAY_TRY(assay_device_unpack_wide(&done, stream, out, out_stride, w, first, n, column,
+                                       n_columns, rounded, false));
+    if (done)
+        return ASSAY_OK;
     ASSAY_TRY(find(&job, w->type));
     job->to_f32<<<blocks_of(n * n_columns), 256, 0, kernel_stream(stream)>>>(
         out, out_stride, *w, first, n, column, n_columns, rounded);
@@ -169,6 +174,11 @@ extern "C" assay_status assay_device_unpack_bf16(void *stream, uint16_t *out, in
                                                  int64_t column, int64_t n_columns)
 {
     const jobs *job = nullptr;
+    bool done;
+    ASSAY_TRY(assay_device_unpack_wide(&done, stream, out, out_stride, w, first, n, column,
+                                       n_columns, true, true));
+    if (done)
+        return ASSAY_OK;
     ASSAY_TRY(find(&job, w->type));
     job->to_bf16<<<blocks_of(n * n_columns), 256, 0, kernel_stream(stream)>>>(
         out, out_stride, *w, first, n, column, n_columns, true);

@@ -6,31 +6,35 @@
 
 #define GOLDEN 0x9E3779B97F4A7C15u
 
+/* What the loop keeps in registers. */
 struct tally {
     double sum, squares;
     float min, max;
     uint64_t checksum;
-    uint32_t zero, nan, pos, neg, poison;
-    int64_t first_bad;
+    uint32_t zero;
+};
+
+/* What is not finite: rare, in shared memory, so that the loop pays nothing for it. */
+struct bad_tally {
+    unsigned int nan, pos, neg, poison;
+    unsigned long long first;
 };
 
 static __device__ void start(tally *t)
 {
-    *t = {0, 0, INFINITY, -INFINITY, 0, 0, 0, 0, 0, 0, INT64_MAX};
+    *t = {0, 0, INFINITY, -INFINITY, 0, 0};
 }
 
-/* What is not finite, away from the loop. */
-static __device__ __noinline__ void add_bad(tally *t, float x, uint32_t bits, int64_t i)
+static __device__ __noinline__ void add_bad(bad_tally *bad, float x, int64_t i)
 {
     if (isnan(x)) {
-        t->nan++;
-        t->poison += (bits & 0xFFF00000u) == 0x7FE00000u;
+        atomicAdd(&bad->nan, 1);
+        if ((__float_as_uint(x) & 0xFFF00000u) == 0x7FE00000u)
+            atomicAdd(&bad->poison, 1);
     } else {
-        t->pos += x > 0;
-        t->neg += x < 0;
+        atomicAdd(x > 0 ? &bad->pos : &bad->neg, 1);
     }
-    if (i < t->first_bad)
-        t->first_bad = i;
+    atomicMin(&bad->first, static_cast<unsigned long long>(i));
 }
 
 static __device__ __forceinline__ void add_finite(tally *t, float x)
@@ -48,18 +52,20 @@ static __device__ __forceinline__ bool is_bad(uint32_t bits)
     return (bits & 0x7F800000u) == 0x7F800000u;
 }
 
-static __device__ __forceinline__ void add_one(tally *t, float x, int64_t i, uint64_t salt)
+static __device__ __forceinline__ void add_one(tally *t, bad_tally *bad, float x, int64_t i,
+                                               uint64_t salt)
 {
     uint32_t bits = __float_as_uint(x);
     t->checksum += table_mix(bits + salt);
     if (is_bad(bits))
-        add_bad(t, x, bits, i);
+        add_bad(bad, x, i);
     else
         add_finite(t, x);
 }
 
 /* Four neighbours, dense memory: i is the first one's index. */
-static __device__ __forceinline__ void add_four(tally *t, float4 v, int64_t i, uint64_t salt)
+static __device__ __forceinline__ void add_four(tally *t, bad_tally *rare, float4 v, int64_t i,
+                                                uint64_t salt)
 {
     float x[4] = {v.x, v.y, v.z, v.w};
     bool bad = false;
@@ -76,13 +82,14 @@ static __device__ __forceinline__ void add_four(tally *t, float4 v, int64_t i, u
     }
     for (int k = 0; k < 4; k++) {
         if (is_bad(__float_as_uint(x[k])))
-            add_bad(t, x[k], __float_as_uint(x[k]), i + k);
+            add_bad(rare, x[k], i + k);
         else
             add_finite(t, x[k]);
     }
 }
 
-static __device__ void add_dense(tally *t, const float *at, int64_t from, int64_t to)
+static __device__ __forceinline__ void add_dense(tally *t, bad_tally *bad, const float *at,
+                                                 int64_t from, int64_t to)
 {
     int64_t step = 4 * STATS_THREADS;
     int64_t i = from + 4 * static_cast<int64_t>(threadIdx.x);
@@ -95,21 +102,21 @@ static __device__ void add_dense(tally *t, const float *at, int64_t from, int64_
             v[k] = __ldcs(reinterpret_cast<const float4 *>(at + i + k * step));
 #pragma unroll
         for (int k = 0; k < 4; k++)
-            add_four(t, v[k], i + k * step, salt + static_cast<uint64_t>(k) * more);
+            add_four(t, bad, v[k], i + k * step, salt + static_cast<uint64_t>(k) * more);
     }
     for (; i < to; i += step, salt += more)
         for (int64_t k = 0; k < 4 && i + k < to; k++)
-            add_one(t, at[i + k], i + k, salt + static_cast<uint64_t>(k) * GOLDEN);
+            add_one(t, bad, at[i + k], i + k, salt + static_cast<uint64_t>(k) * GOLDEN);
 }
 
-static __device__ void add_strided(tally *t, const table_entry &e, int64_t width, int64_t from,
-                                   int64_t to)
+static __device__ __forceinline__ void add_strided(tally *t, bad_tally *bad, const table_entry &e,
+                                                   int64_t width, int64_t from, int64_t to)
 {
     for (int64_t i = from + threadIdx.x; i < to; i += STATS_THREADS) {
         int64_t at = i / width * e.stride + i % width;
         uint64_t salt = static_cast<uint64_t>(i + 1) * GOLDEN;
         if (!e.is_ids) {
-            add_one(t, static_cast<const float *>(e.at)[at], i, salt);
+            add_one(t, bad, static_cast<const float *>(e.at)[at], i, salt);
             continue;
         }
         int32_t x = static_cast<const int32_t *>(e.at)[at];
@@ -156,7 +163,8 @@ struct larger {
     }
 };
 
-static __device__ void finish_chunk(device_stats *out, const tally &t, int64_t n)
+static __device__ void finish_chunk(device_stats *out, const tally &t, const bad_tally &bad,
+                                    int64_t n)
 {
     __shared__ double reals[STATS_THREADS / 32];
     __shared__ long long longs[STATS_THREADS / 32];
@@ -169,11 +177,11 @@ static __device__ void finish_chunk(device_stats *out, const tally &t, int64_t n
     s.stats.max = reduce(reals, static_cast<double>(t.max), larger());
     s.stats.checksum = reduce(sums, static_cast<unsigned long long>(t.checksum), plus());
     s.stats.n_zero = reduce(longs, static_cast<long long>(t.zero), plus());
-    s.stats.n_nan = reduce(longs, static_cast<long long>(t.nan), plus());
-    s.stats.n_pos_inf = reduce(longs, static_cast<long long>(t.pos), plus());
-    s.stats.n_neg_inf = reduce(longs, static_cast<long long>(t.neg), plus());
-    s.stats.n_poison = reduce(longs, static_cast<long long>(t.poison), plus());
-    s.first_bad = reduce(longs, static_cast<long long>(t.first_bad), smaller());
+    s.stats.n_nan = bad.nan; /* complete: reduce() has waited for all threads */
+    s.stats.n_pos_inf = bad.pos;
+    s.stats.n_neg_inf = bad.neg;
+    s.stats.n_poison = bad.poison;
+    s.first_bad = static_cast<int64_t>(bad.first);
     if (threadIdx.x == 0)
         *out = s;
 }
@@ -236,13 +244,17 @@ static __global__ void __launch_bounds__(STATS_THREADS)
         to = rows * width;
     tally t;
     start(&t);
+    __shared__ bad_tally bad;
+    if (threadIdx.x == 0)
+        bad = {0, 0, 0, 0, INT64_MAX};
+    __syncthreads();
     bool dense = (e.stride == width || rows == 1) && !e.is_ids &&
                  reinterpret_cast<uintptr_t>(e.at) % 16 == 0;
     if (dense)
-        add_dense(&t, static_cast<const float *>(e.at), from, to);
+        add_dense(&t, &bad, static_cast<const float *>(e.at), from, to);
     else
-        add_strided(&t, e, width, from, to);
-    finish_chunk(&partial[chunk], t, to - from);
+        add_strided(&t, &bad, e, width, from, to);
+    finish_chunk(&partial[chunk], t, bad, to - from);
     if (threadIdx.x == 0) {
         __threadfence();
         is_last = atomicAdd(&arrived[which], 1) == e.n_chunks - 1;
