@@ -68,6 +68,7 @@ typedef enum {
                                   */
     ASSAY_KV_B_KEY_TRANSPOSED,   /* memory of the key half read as its transpose */
     ASSAY_KV_B_VALUE_TRANSPOSED,
+    ASSAY_KV_B_NEXT_HEAD,       /* every head's rows are those of the next one */
     ASSAY_KV_B_KEY_RESTRIDED,   /* key half put together as [N, L], that memory read as [L, N] */
     ASSAY_KV_B_SPLIT_EXCHANGED, /* the product is right; its cut into k and v takes values first */
     ASSAY_KV_B_SPLIT_BY_KIND    /* cut as [all keys | all values] instead of per head */

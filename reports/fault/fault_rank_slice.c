@@ -234,6 +234,19 @@ assay_status assay_fault_match_rank_slice(assay_home *home)
                 ASSAY_TRY(try_slices(home, n));
     if (assay_home_multiplies(home) && j->n_interval == 0)
         ASSAY_TRY(try_shift(home));
+    if (home->shape->is_mla && (assay_home_covers(home, ASSAY_POINT_KV_B) ||
+                                assay_home_covers(home, ASSAY_POINT_Q_LATENT) ||
+                                assay_home_is(home, ASSAY_POINT_KERNEL_OUT))) {
+        assay_knobs knobs = *home->knobs;
+        knobs.kv_b = ASSAY_KV_B_NEXT_HEAD;
+        ASSAY_TRY(assay_home_offer_variant(
+            home, &knobs,
+            &(assay_offer_text){.kind = "heads of kv_b shifted by one",
+                                .family = "kv_b",
+                                .complexity = 0.3,
+                                .evidence = "kv_b with every head's rows taken from the next head "
+                                            "gives the value"}));
+    }
     for (int n = 2; n <= 8 && assay_home_is(home, ASSAY_POINT_PROJ); n *= 2)
         ASSAY_TRY(try_slices(home, n));
     if (assay_home_is(home, ASSAY_POINT_PROJ) && !assay_home_settled(home))
