@@ -144,11 +144,19 @@ static __global__ void greedy_rows(int32_t *ids, assay_rows x)
     const float *row = x.at + blockIdx.x * x.stride;
     float best = NAN;
     int index = INT32_MAX;
-    for (int i = threadIdx.x; i < x.width; i += GREEDY_THREADS)
-        if (better(row[i], i, best, index)) {
-            best = row[i];
-            index = i;
-        }
+    for (int from = threadIdx.x; from < x.width; from += 8 * GREEDY_THREADS) {
+        float v[8]; /* loads first: eight of them under way */
+#pragma unroll
+        for (int k = 0; k < 8; k++)
+            v[k] = from + k * GREEDY_THREADS < x.width ? row[from + k * GREEDY_THREADS] : NAN;
+#pragma unroll
+        for (int k = 0; k < 8; k++)
+            if (from + k * GREEDY_THREADS < x.width &&
+                better(v[k], from + k * GREEDY_THREADS, best, index)) {
+                best = v[k];
+                index = from + k * GREEDY_THREADS;
+            }
+    }
     values[threadIdx.x] = best;
     at[threadIdx.x] = index;
     for (int d = GREEDY_THREADS / 2; d > 0; d /= 2) {

@@ -4,7 +4,8 @@
  *
  *     RUNS                    runs of 16 elements in a unit
  *     load(w, row, u)         values of unit u of a row: w[16 * run + i]
- *     fetch, code, scale      the same in parts: a value is step * code - below, step and below of a run
+ *     fetch, code, scale      the same in parts: a value is step * code - below, step and below of a
+ *                             run; codes and scales as suits the format
  *     start(run, u)           element at which run `run` of unit u begins
  *
  * Values are those of the C decoders, bit for bit: integer codes become floats exactly (a code below
@@ -105,8 +106,8 @@ __device__ __forceinline__ void unit_scale_min(float *scale, float *min, uint4 h
     uint32_t high = words[2] >> 8 * (j & 3) & 255;
     uint32_t s = j < 4 ? low & 63 : (high & 15) | (low >> 6) << 4;
     uint32_t m = j < 4 ? mid & 63 : high >> 4 | (mid >> 6) << 4;
-    *scale = unit_half(header.x & 0xFFFF) * static_cast<float>(s);
-    *min = unit_half(header.x >> 16) * static_cast<float>(m);
+    *scale = unit_half(header.x & 0xFFFF) * unit_byte(s, 0);
+    *min = unit_half(header.x >> 16) * unit_byte(m, 0);
 }
 
 struct unit_Q4_K {
@@ -127,13 +128,19 @@ struct unit_Q4_K {
         r->words[2] = q.z;
         r->words[3] = q.w;
     }
+    /* 1 + code / 16: the code goes to the top of the mantissa as it is, no subtraction. Then
+     * step code - below = 16 step (1 + code / 16) - (16 step + below). */
     static __device__ float code(const raw &r, int run, int i)
     {
-        return unit_byte(r.words[i / 4] >> 4 * run & 0x0F0F0F0Fu, i % 4);
+        uint32_t four = (run ? r.words[i / 4] >> 1 : r.words[i / 4] << 3) & 0x78787878u;
+        return __uint_as_float(
+            __byte_perm(four | 0x80808080u, 0x3F000000u, 0x7044u | static_cast<unsigned>(i % 4) << 8));
     }
     static __device__ void scale(float *step, float *below, const raw &r, int run, int u)
     {
         unit_scale_min(step, below, r.header, u % 8 / 2 * 2 + run);
+        *step *= 16.0f;
+        *below += *step;
     }
     static __device__ int start(int run, int u)
     {

@@ -88,23 +88,60 @@ static __device__ __forceinline__ void add_four(tally *t, bad_tally *rare, float
     }
 }
 
-static __device__ __forceinline__ void add_dense(tally *t, bad_tally *bad, const float *at,
-                                                 int64_t from, int64_t to)
+/* Four neighbours that are taken to be finite and not zero. */
+static __device__ __forceinline__ void add_plain(tally *t, float *least, float4 v, uint64_t salt)
 {
-    int64_t step = 4 * STATS_THREADS;
-    int64_t i = from + 4 * static_cast<int64_t>(threadIdx.x);
-    uint64_t salt = static_cast<uint64_t>(i + 1) * GOLDEN;
+    float x[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+        double wide = x[k];
+        t->checksum += table_mix(__float_as_uint(x[k]) + salt + static_cast<uint64_t>(k) * GOLDEN);
+        t->sum += wide;
+        t->squares = fma(wide, wide, t->squares);
+        t->min = fminf(t->min, x[k]);
+        t->max = fmaxf(t->max, x[k]);
+        *least = fminf(*least, fabsf(x[k]));
+    }
+}
+
+/* Whole strides of the block, four loads under way; returns where this thread stopped. CAREFUL counts
+ * zeros and what is not finite. */
+template <bool CAREFUL>
+static __device__ __forceinline__ int64_t add_strides(tally *t, bad_tally *bad, float *least,
+                                                      const float *at, int64_t i, int64_t to)
+{
+    const int64_t step = 4 * STATS_THREADS;
     const uint64_t more = static_cast<uint64_t>(step) * GOLDEN;
+    uint64_t salt = static_cast<uint64_t>(i + 1) * GOLDEN;
     for (; i + 3 * step + 3 < to; i += 4 * step, salt += 4 * more) {
-        float4 v[4]; /* loads first: four of them under way */
+        float4 v[4];
 #pragma unroll
         for (int k = 0; k < 4; k++)
             v[k] = __ldcs(reinterpret_cast<const float4 *>(at + i + k * step));
 #pragma unroll
         for (int k = 0; k < 4; k++)
-            add_four(t, bad, v[k], i + k * step, salt + static_cast<uint64_t>(k) * more);
+            if (CAREFUL)
+                add_four(t, bad, v[k], i + k * step, salt + static_cast<uint64_t>(k) * more);
+            else
+                add_plain(t, least, v[k], salt + static_cast<uint64_t>(k) * more);
     }
-    for (; i < to; i += step, salt += more)
+    return i;
+}
+
+/* First as if all were finite and none zero; a thread that met one goes through its share again. A
+ * sum of finite float32 values cannot leave float64, so it is finite exactly when they are. */
+static __device__ __forceinline__ void add_dense(tally *t, bad_tally *bad, const float *at,
+                                                 int64_t from, int64_t to)
+{
+    int64_t first = from + 4 * static_cast<int64_t>(threadIdx.x);
+    float least = INFINITY;
+    int64_t i = add_strides<false>(t, bad, &least, at, first, to);
+    if (!isfinite(t->sum) || least == 0) {
+        start(t);
+        add_strides<true>(t, bad, &least, at, first, to);
+    }
+    uint64_t salt = static_cast<uint64_t>(i + 1) * GOLDEN;
+    for (; i < to; i += 4 * STATS_THREADS, salt += 4 * STATS_THREADS * GOLDEN)
         for (int64_t k = 0; k < 4 && i + k < to; k++)
             add_one(t, bad, at[i + k], i + k, salt + static_cast<uint64_t>(k) * GOLDEN);
 }
