@@ -1,0 +1,250 @@
+/*
+ * assay bench: how fast the engine, the probes and the comparison are on this machine, on a seeded
+ * prompt. Every figure is the best of a few repeats, since a machine is never faster than it is.
+ */
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "probes/capture.h"
+#include "references/compare.h"
+#include "tools/options.h"
+#include "tools/progress.h"
+
+enum { KEY_REPEATS = 0x400, N_DECODE = 16 };
+
+static const struct argp_option options[] = {
+    {"length", 'n', "N", 0, "Tokens of the prompt (default 64)", 0},
+    {"repeats", KEY_REPEATS, "N", 0, "Repeats of each measurement (default 3)", 0},
+    {0}};
+
+typedef struct own {
+    int length, repeats;
+} own;
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    own *o = state->input;
+    if (key == 'n')
+        o->length = assay_option_int(state, "length", arg, 1, 1 << 20);
+    else if (key == KEY_REPEATS)
+        o->repeats = assay_option_int(state, "repeats", arg, 1, 1000);
+    else
+        return ARGP_ERR_UNKNOWN;
+    return 0;
+}
+
+typedef struct job {
+    const own *own;
+    assay_model *model;
+    assay_engine_options engine;
+    char folder[64], path[96];
+    int32_t *tokens, *positions;
+    json_t *figures;
+} job;
+
+typedef struct times {
+    double prefill_s, decode_s;
+} times;
+
+/* One prefill and N_DECODE steps; tap NULL: nobody looks. */
+static assay_status run_once(times *out, const job *j, assay_tap_fn *tap, void *tap_user)
+{
+    assay_engine *engine;
+    assay_engine_options e = j->engine;
+    int n = j->own->length;
+    e.tap = tap;
+    e.tap_user = tap_user;
+    e.max_positions = n + N_DECODE;
+    ASSAY_TRY(assay_engine_new(&engine, j->model, &e));
+    assay_batch prompt = {.n = n, .tokens = j->tokens, .positions = j->positions};
+    double began = assay_now_s();
+    assay_status s = assay_engine_forward(engine, &prompt, NULL);
+    double middle = assay_now_s();
+    for (int i = 0; s == ASSAY_OK && i < N_DECODE; i++) {
+        assay_batch one = {.n = 1, .tokens = j->tokens + n + i, .positions = j->positions + n + i};
+        s = assay_engine_forward(engine, &one, NULL);
+    }
+    *out = (times){middle - began, assay_now_s() - middle};
+    assay_engine_free(engine);
+    return s;
+}
+
+static assay_status capture_once(times *out, const job *j, const char *tier)
+{
+    assay_capture *capture;
+    assay_capture_about about = {.producer = "assay",
+                                 .producer_version = ASSAY_VERSION,
+                                 .architecture = assay_model_hparams(j->model)->architecture,
+                                 .model_sha256 = "",
+                                 .dtype = assay_dtype_name(j->engine.dtype),
+                                 .path =
+                                     j->engine.path == ASSAY_PATH_LATENT ? "latent" : "expanded",
+                                 .backend = "cpu",
+                                 .mode = "eager",
+                                 .n_ranks = 1};
+    assay_capture_options keep = {.tier = tier};
+    ASSAY_TRY(assay_capture_create(&capture, j->path, &about, &keep));
+    double began = assay_now_s();
+    assay_status s = assay_capture_prompt(capture, "default", NULL, j->tokens, j->own->length);
+    if (s == ASSAY_OK)
+        s = run_once(out, j, assay_capture_tap, capture);
+    if (s != ASSAY_OK) {
+        assay_capture_abandon(capture);
+        return s;
+    }
+    s = assay_capture_finish(capture);
+    out->decode_s = assay_now_s() - began; /* with everything written and synced */
+    return s;
+}
+
+static assay_status add(job *j, const char *name, double value, const char *unit)
+{
+    json_t *row = json_pack("{s:s, s:f, s:s}", "name", name, "value", value, "unit", unit);
+    if (!row || json_array_append_new(j->figures, row))
+        return assay_fail(ASSAY_NO_MEMORY, "no memory for a figure");
+    return ASSAY_OK;
+}
+
+static void keep_best(times *best, times one)
+{
+    if (best->prefill_s == 0 || one.prefill_s < best->prefill_s)
+        best->prefill_s = one.prefill_s;
+    if (best->decode_s == 0 || one.decode_s < best->decode_s)
+        best->decode_s = one.decode_s;
+}
+
+static assay_status bench_engine(job *j, double *whole_s)
+{
+    times best = {0}, one;
+    for (int i = 0; i < j->own->repeats; i++) {
+        ASSAY_TRY(run_once(&one, j, NULL, NULL));
+        keep_best(&best, one);
+    }
+    *whole_s = best.prefill_s + best.decode_s;
+    ASSAY_TRY(add(j, "prefill", j->own->length / best.prefill_s, "tokens/s"));
+    return add(j, "decode", N_DECODE / best.decode_s, "tokens/s");
+}
+
+static assay_status bench_capture(job *j, const char *tier, double plain_s)
+{
+    times best = {0}, one;
+    struct stat st = {0};
+    char name[64];
+    for (int i = 0; i < j->own->repeats; i++) {
+        ASSAY_TRY(capture_once(&one, j, tier));
+        keep_best(&best, one);
+    }
+    if (stat(j->path, &st))
+        return assay_fail(ASSAY_IO, "'%s': cannot be looked at", j->path);
+    snprintf(name, sizeof name, "capture '%s', time", tier);
+    ASSAY_TRY(add(j, name, best.decode_s / plain_s, "x a run without"));
+    snprintf(name, sizeof name, "capture '%s', size", tier);
+    return add(j, name, (double)st.st_size * 1e-6, "MB");
+}
+
+/* The capture of tier full against itself: both sides are read and every metric is taken. */
+static assay_status bench_compare(job *j)
+{
+    struct stat st = {0};
+    double best = 0;
+    assay_run_options how = assay_run_options_default();
+    const char *paths[] = {j->path};
+    if (stat(j->path, &st))
+        return assay_fail(ASSAY_IO, "'%s': cannot be looked at", j->path);
+    for (int i = 0; i < j->own->repeats; i++) {
+        assay_run *a = NULL, *b = NULL;
+        assay_comparison *comparison = NULL;
+        double began = assay_now_s();
+        assay_status s = assay_run_open(&a, paths, 1, &how);
+        if (s == ASSAY_OK)
+            s = assay_run_open(&b, paths, 1, &how);
+        if (s == ASSAY_OK)
+            s = assay_compare_runs(&comparison, a, b, NULL);
+        double took = assay_now_s() - began;
+        assay_comparison_free(comparison);
+        assay_run_close(a);
+        assay_run_close(b);
+        ASSAY_TRY(s);
+        if (i == 0 || took < best)
+            best = took;
+    }
+    return add(j, "compare", 2e-6 * (double)st.st_size / best, "MB/s, both sides read");
+}
+
+static assay_status bench(job *j, assay_options *common)
+{
+    double plain_s;
+    int n = j->own->length + N_DECODE;
+    if (common->n_ranks > 1)
+        return assay_fail(ASSAY_UNSUPPORTED, "--ranks %d: one rank is measured", common->n_ranks);
+    ASSAY_TRY(assay_model_open(&j->model, common->args[0], NULL));
+    const assay_hparams *hparams = assay_model_hparams(j->model);
+    ASSAY_TRY(assay_options_engine(&j->engine, common, hparams));
+    ASSAY_TRY(assay_alloc(&j->tokens, (size_t)n, sizeof *j->tokens, "a prompt"));
+    ASSAY_TRY(assay_alloc(&j->positions, (size_t)n, sizeof *j->positions, "a prompt"));
+    for (int i = 0; i < n; i++) {
+        j->tokens[i] = (int32_t)((i * 7919LL + 13) % hparams->n_vocab);
+        j->positions[i] = i;
+    }
+    snprintf(j->folder, sizeof j->folder, "/tmp/assay-bench-XXXXXX");
+    if (!mkdtemp(j->folder))
+        return assay_fail(ASSAY_IO, "no scratch folder can be made in /tmp");
+    snprintf(j->path, sizeof j->path, "%s/bench.h5", j->folder);
+    ASSAY_TRY(bench_engine(j, &plain_s));
+    ASSAY_TRY(bench_capture(j, "stats", plain_s));
+    ASSAY_TRY(bench_capture(j, "sketch", plain_s));
+    ASSAY_TRY(bench_capture(j, "full", plain_s));
+    return bench_compare(j);
+}
+
+static void print(const job *j, bool json)
+{
+    const json_t *row;
+    size_t i;
+    if (json) {
+        json_t *all = json_pack("{s:s, s:s, s:O}", "assay", ASSAY_VERSION, "command", "bench",
+                                "figures", j->figures);
+        json_dumpf(all, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
+        putchar('\n');
+        json_decref(all);
+        return;
+    }
+    json_array_foreach(j->figures, i, row)
+    {
+        printf("%-24s %10.4g %s\n", json_string_value(json_object_get(row, "name")),
+               json_real_value(json_object_get(row, "value")),
+               json_string_value(json_object_get(row, "unit")));
+    }
+}
+
+int assay_cmd_bench(int argc, char **argv)
+{
+    own o = {.length = 64, .repeats = 3};
+    assay_options common;
+    assay_cli cli = {.groups = ASSAY_OPTIONS_ENGINE,
+                     .options = options,
+                     .option = parse,
+                     .user = &o,
+                     .min_args = 1,
+                     .max_args = 1};
+    int status;
+    if (!assay_options_parse(&common, &status, &cli, argc, argv))
+        return status;
+    job j = {.own = &o, .figures = json_array()};
+    assay_status s = bench(&j, &common);
+    assay_progress_end();
+    if (s == ASSAY_OK)
+        print(&j, common.json);
+    if (j.folder[0]) {
+        unlink(j.path);
+        rmdir(j.folder);
+    }
+    json_decref(j.figures);
+    free(j.tokens);
+    free(j.positions);
+    assay_model_close(j.model);
+    return s == ASSAY_OK ? 0 : assay_end_failed(&common, s);
+}
