@@ -141,7 +141,7 @@ START_TEST(rows_that_cannot_apply_say_why)
 }
 END_TEST
 
-START_TEST(shards_are_judged_for_the_ranks_asked_for_and_an_engine_of_one_rank_is_no_pass)
+START_TEST(ranks_are_judged_when_asked_for_and_packed_blocks_cut_by_them_are_found)
 {
     assay_result result;
     assay_check_options o = shipped();
@@ -151,9 +151,10 @@ START_TEST(shards_are_judged_for_the_ranks_asked_for_and_an_engine_of_one_rank_i
     o.n_rows = 2;
     EXPECT_OK(assay_result_init(&result, "check"));
     EXPECT_OK(assay_check_run(&result, &o));
-    expect_row(&result, "ranks", ASSAY_VERDICT_INCONCLUSIVE);
-    ck_assert_msg(row(&result, "shards")->verdict != ASSAY_VERDICT_SKIP, "shards were not judged");
-    ck_assert(assay_result_exit(&result) != 0);
+    expect_row(&result, "ranks", ASSAY_VERDICT_PASS);
+    expect_row(&result, "shards", ASSAY_VERDICT_FAIL); /* halves of a 256-wide q4_k row */
+    ck_assert_str_eq(finding(&result, "RANK-SLICE")->point, "blk.1.ffn_down_shexp.weight");
+    ck_assert_int_eq(assay_result_exit(&result), 1);
     assay_result_clear(&result);
 }
 END_TEST
@@ -196,6 +197,6 @@ END_TEST
 
 EXPECT_MAIN("check", every_row_of_a_healthy_model_passes, both_founding_faults_are_found_in_one_run,
             a_fault_that_leaves_the_text_right_is_found, rows_that_cannot_apply_say_why,
-            shards_are_judged_for_the_ranks_asked_for_and_an_engine_of_one_rank_is_no_pass,
+            ranks_are_judged_when_asked_for_and_packed_blocks_cut_by_them_are_found,
             a_file_that_cannot_be_read_fails_its_row_and_nothing_else_is_judged,
             a_model_without_latent_attention_skips_the_path_row)
