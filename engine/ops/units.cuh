@@ -22,11 +22,11 @@ extern "C" {
 #include "engine/ops/device_ops.h"
 }
 
-/* Byte i of a word as a float. */
-__device__ __forceinline__ float unit_byte(uint32_t word, int i)
+/* Byte i of a word as a float, less a small whole number; exact. */
+__device__ __forceinline__ float unit_byte(uint32_t word, int i, float less = 0.0f)
 {
     return __uint_as_float(__byte_perm(word, 0x4B000000u, 0x7440u + static_cast<unsigned>(i))) -
-           8388608.0f;
+           (8388608.0f + less);
 }
 
 /* Byte i of a word of signed bytes as a float; the word comes with its sign bits flipped. */
@@ -128,19 +128,15 @@ struct unit_Q4_K {
         r->words[2] = q.z;
         r->words[3] = q.w;
     }
-    /* 1 + code / 16: the code goes to the top of the mantissa as it is, no subtraction. Then
-     * step code - below = 16 step (1 + code / 16) - (16 step + below). */
+    /* Codes from their middle, and the minimum with them: the two sums then do not cancel. */
     static __device__ float code(const raw &r, int run, int i)
     {
-        uint32_t four = (run ? r.words[i / 4] >> 1 : r.words[i / 4] << 3) & 0x78787878u;
-        return __uint_as_float(
-            __byte_perm(four | 0x80808080u, 0x3F000000u, 0x7044u | static_cast<unsigned>(i % 4) << 8));
+        return unit_byte(r.words[i / 4] >> 4 * run & 0x0F0F0F0Fu, i % 4, 8.0f);
     }
     static __device__ void scale(float *step, float *below, const raw &r, int run, int u)
     {
         unit_scale_min(step, below, r.header, u % 8 / 2 * 2 + run);
-        *step *= 16.0f;
-        *below += *step;
+        *below = fmaf(-8.0f, *step, *below);
     }
     static __device__ int start(int run, int u)
     {
@@ -193,11 +189,12 @@ struct unit_Q5_K {
     {
         return unit_byte((r.words[i / 4] >> 4 * run & 0x0F0F0F0Fu) |
                              (r.fifth[i / 4] >> run & 0x01010101u) << 4,
-                         i % 4);
+                         i % 4, 16.0f);
     }
     static __device__ void scale(float *step, float *below, const raw &r, int run, int u)
     {
         unit_scale_min(step, below, r.header, u % 8 / 2 * 2 + run);
+        *below = fmaf(-16.0f, *step, *below);
     }
     static __device__ int start(int run, int u)
     {
