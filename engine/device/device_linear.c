@@ -30,7 +30,7 @@ static assay_status multiply_block(assay_engine *e, const assay_product *p, int6
                                    int64_t n, const void *x, int64_t x_stride)
 {
     assay_device *d = e->device;
-    bool is_bf16 = p->rounded;
+    bool is_bf16 = p->rounded && !p->in_f32;
     int64_t columns = p->transposed ? p->n_out : p->n_in, n_head = p->n_head > 1 ? p->n_head : 1;
     int64_t of_head = p->transposed ? p->n_in : n;
     int64_t rows = (n_head - 1) * p->w_head + of_head;
@@ -42,7 +42,7 @@ static assay_status multiply_block(assay_engine *e, const assay_product *p, int6
                                               p->column, columns));
     else
         ASSAY_RUN(d, assay_device_unpack(d->at, w, columns, p->w, p->first_row + first, rows,
-                                         p->column, columns, false));
+                                         p->column, columns, p->rounded));
     assay_cuda_product m = {.n_rows = p->n,
                             .n_out = p->transposed ? p->n_out : n,
                             .n_in = p->n_in,
@@ -85,7 +85,7 @@ assay_status assay_device_multiply(assay_engine *e, assay_product *p)
     }
     if (!d->blas && !d->is_capturing)
         ASSAY_TRY(assay_cuda_blas_new(&d->blas, d->stream));
-    if (p->rounded) {
+    if (p->rounded && !p->in_f32) {
         ASSAY_TRY(convert_x(&x, d, p));
         x_stride = p->n_head > 1 && p->x_head ? widest(p->x_stride, p->n_in) : p->n_in;
     }
@@ -112,7 +112,8 @@ assay_status assay_device_linear_slice(assay_engine *e, assay_rows y, assay_rows
                        .n_out = slice.n_rows,
                        .column = slice.column,
                        .n_in = slice.n_columns,
-                       .n_head = 1};
+                       .n_head = 1,
+                       .in_f32 = role == ASSAY_ROLE_ROUTER};
     ASSAY_BUG_IF(y.width != slice.n_rows || x.width != slice.n_columns);
     return assay_device_multiply(e, &p);
 }

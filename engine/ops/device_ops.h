@@ -52,6 +52,8 @@ typedef struct assay_packed {
  *   ids          row p of n is pair (p / used, p % used): w's first row grows by
  *                ids[p] * expert_rows, x is row p / per; rows beyond the bucket are left alone
  *   rounded      weights are rounded to bfloat16
+ *   in_f32       many rows: the product runs in float32 all the same (matrix units sum bfloat16
+ * with a bias towards zero, which only a value that is not rounded afterwards shows)
  */
 typedef struct assay_product {
     const assay_packed *w;
@@ -65,7 +67,7 @@ typedef struct assay_product {
     const int32_t *ids, *sequences;
     int used, per;
     int64_t expert_rows;
-    bool rounded;
+    bool rounded, in_f32;
 } assay_product;
 
 #ifdef __cplusplus
