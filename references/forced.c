@@ -243,23 +243,26 @@ static void keep_larger(double *rounded, const double *moved, const double *expe
  * The softmax is exponential in the noise of its scores, so one realisation of that noise says
  * little. A second one has all scores off by what rounding does to them: one rounding of the
  * format; in float32, where the scores are sums of d products, 2^-24 sqrt(d). (The oracle's float32
- * rounding is that of the output alone.)
+ * rounding is that of the output alone.) A 16-bit run that shows every op rounds its scores as the
+ * first realisation does; only a variant with a fitted number (`fitted`) needs the second one
+ * there, since the number is never the run's to the last bit.
  */
-static assay_status add_score_noise(assay_forced *f, const assay_judged *j, const assay_part *at,
-                                    int64_t n)
+static assay_status add_score_noise(double *rounded, const double *expected, assay_forced *f,
+                                    const assay_judged *j, const assay_part *at, int64_t n,
+                                    const assay_knobs *rounding, bool fitted)
 {
     const assay_oracle_shape *shape = assay_oracle_shape_of(f->oracle);
     int mantissa = assay_dtype_mantissa(assay_run_about(f->run)->dtype);
-    if (!covers_attention(f, j) || (mantissa < 24 && j->n_interval == 0))
+    if (!covers_attention(f, j) || (mantissa < 24 && j->n_interval == 0 && !fitted))
         return ASSAY_OK;
     double *moved;
-    assay_knobs knobs = f->rounding;
+    assay_knobs knobs = *rounding;
     double d = shape->d_nope + shape->d_rope + (f->latent[j->prompt] ? shape->n_rank_kv : 0);
     knobs.softmax_scale *= 1 + ldexp(mantissa < 24 ? 1 : 2 + sqrt(d), -mantissa);
     ASSAY_TRY(assay_alloc(&moved, (size_t)n, sizeof *moved, "values of a point"));
     assay_status s = assay_part_expect(moved, at, j->seen, &knobs);
     if (s == ASSAY_OK)
-        keep_larger(f->rounded, moved, f->expected, n, n / (j->n_rows * j->n_groups));
+        keep_larger(rounded, moved, expected, n, n / (j->n_rows * j->n_groups));
     free(moved);
     return s;
 }
@@ -291,7 +294,7 @@ static assay_status hold(assay_forced *f, int index)
         ASSAY_TRY(assay_part_expect(f->expected, &at, j->seen, NULL));
         if (!j->is_ids)
             ASSAY_TRY(assay_part_expect(f->rounded, &at, j->seen, &f->rounding));
-        ASSAY_TRY(add_score_noise(f, j, &at, n));
+        ASSAY_TRY(add_score_noise(f->rounded, f->expected, f, j, &at, n, &f->rounding, false));
     }
     f->held = index;
     return ASSAY_OK;
@@ -534,8 +537,25 @@ assay_status assay_forced_expect(double *out, assay_forced *forced, int index,
     return assay_part_expect(out, &at, j->seen, knobs);
 }
 
+assay_status assay_forced_noise(double *noise, assay_forced *forced, int index,
+                                const assay_knobs *knobs, const double *variant)
+{
+    const assay_judged *j = assay_forced_at(forced, index);
+    assay_part at = {forced->passes[j->prompt], forced->run, j->prompt, j->step};
+    assay_knobs rounding = *knobs;
+    int64_t n = j->n_rows * j->n_cols;
+    rounding.round_out = forced->rounding.round_out;
+    rounding.round_weight = forced->rounding.round_weight;
+    rounding.activations_q8 = forced->rounding.activations_q8;
+    ASSAY_TRY(assay_part_expect(noise, &at, j->seen, &rounding));
+    ASSAY_TRY(add_score_noise(noise, variant, forced, j, &at, n, &rounding, true));
+    for (int64_t i = 0; i < n; i++)
+        noise[i] -= variant[i];
+    return ASSAY_OK;
+}
+
 assay_status assay_forced_rejudge(assay_judged *judged, assay_forced *forced, int index,
-                                  const double *explained)
+                                  const double *explained, const double *noise)
 {
     const assay_judged *j = assay_forced_at(forced, index);
     assay_floor_input in = {0};
@@ -545,7 +565,9 @@ assay_status assay_forced_rejudge(assay_judged *judged, assay_forced *forced, in
     double *rounded;
     ASSAY_TRY(assay_alloc(&rounded, (size_t)n, sizeof *rounded, "rounded explanation"));
     for (int64_t i = 0; i < n; i++)
-        rounded[i] = explained[i] + (j->against ? 0 : forced->rounded[i] - forced->expected[i]);
+        rounded[i] = explained[i] + (noise && !isnan(noise[i]) ? noise[i]
+                                     : j->against              ? 0
+                                                  : forced->rounded[i] - forced->expected[i]);
     in.got = forced->got;
     in.expected = explained;
     in.rounded = rounded;

@@ -89,10 +89,19 @@ assay_status assay_forced_expect(double *out, assay_forced *forced, int index,
 /*
  * Judges an explanation with the very rule that made the home: would `explained` in place of the
  * expected value have been no home? Fills *judged (a copy of the home with the numbers of the
- * rest). `floor` of an explanation is the home's own, row by row.
+ * rest). `floor` of an explanation is the home's own, row by row, unless `noise` [rows, cols]
+ * (rounded - not rounded, element by element; NaN: the home's) says what rounding makes of the
+ * explanation itself.
  */
 assay_status assay_forced_rejudge(assay_judged *judged, assay_forced *forced, int index,
-                                  const double *explained);
+                                  const double *explained, const double *noise);
+/*
+ * What rounding does to the op (or interval) computed with other knobs: a row that sees one key has
+ * no noise in its probabilities, the same row without a mask has. variant: the
+ * value with these knobs; both n_rows * n_cols.
+ */
+assay_status assay_forced_noise(double *noise, assay_forced *forced, int index,
+                                const assay_knobs *knobs, const double *variant);
 /* Uncaptured ops behind a judged value, nearest first; returns how many. */
 int assay_forced_interval(assay_point points[ASSAY_FORCED_INTERVAL],
                           int layers[ASSAY_FORCED_INTERVAL], int steps[ASSAY_FORCED_INTERVAL],

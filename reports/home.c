@@ -5,6 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A fit with a number for every row, head or channel swallows noise that is alike within them, more
+ * than its degrees of freedom say. */
+#define MANY_NUMBERS 8
+
 assay_status assay_home_new(assay_home **out, assay_forced *forced, int index)
 {
     assay_home *h;
@@ -152,6 +156,22 @@ static double flips_of(const assay_home *h, const double *out)
     return total ? (double)differ / (double)total : 0;
 }
 
+/* The rest of a variant under the variant's own rounding; elements that are not the variant's are
+ * the expected ones, with theirs. */
+static assay_status rejudge_variant(assay_judged *rest, assay_home *h, const double *explained)
+{
+    double *noise;
+    ASSAY_TRY(assay_alloc(&noise, (size_t)h->n, sizeof *noise, "rounding of a variant"));
+    assay_status s = assay_forced_noise(noise, h->forced, h->index, h->variant_knobs, h->variant);
+    for (int64_t i = 0; s == ASSAY_OK && i < h->n; i++)
+        if (explained[i] != h->variant[i])
+            noise[i] = NAN;
+    if (s == ASSAY_OK)
+        s = assay_forced_rejudge(rest, h->forced, h->index, explained, noise);
+    free(noise);
+    return s;
+}
+
 static assay_status measure(assay_offer *offer, assay_home *h, const double *explained)
 {
     const assay_judged *j = h->judged;
@@ -167,7 +187,9 @@ static assay_status measure(assay_offer *offer, assay_home *h, const double *exp
     }
     assay_judged rest;
     rest_of(&offer->residual, &offer->explained, h, explained);
-    ASSAY_TRY(assay_forced_rejudge(&rest, h->forced, h->index, explained));
+    ASSAY_TRY(assay_forced_rejudge(&rest, h->forced, h->index, explained, NULL));
+    if (rest.is_home && h->variant && offer->explained > 0.5)
+        ASSAY_TRY(rejudge_variant(&rest, h, explained));
     offer->complete = !rest.is_home;
     if (j->n_nonfinite_added > 0 && rest.n_nonfinite_added == 0)
         offer->explained = 1; /* the error has no size; every such element is accounted for */
@@ -207,7 +229,7 @@ assay_status assay_home_offer(assay_home *home, const double *explained,
         return s;
     }
     if (o.complete && !o.shape_only)
-        home->bound = fmin(home->bound, o.residual);
+        home->bound = fmin(home->bound, o.residual * (o.complexity > MANY_NUMBERS ? 1.2 : 1));
     home->offers[home->n_offers++] = o;
     return ASSAY_OK;
 }
@@ -324,6 +346,8 @@ assay_status assay_home_offer_variant(assay_home *home, const assay_knobs *knobs
         goto out;
     }
     rest_of(&rest, &explained, home, out);
+    home->variant = out;
+    home->variant_knobs = knobs;
     if (explained > 0.2)
         ASSAY_GO(assay_home_offer(home, out,
                                   &(assay_offer_text){text->kind, text->family, text->complexity,
@@ -332,6 +356,7 @@ assay_status assay_home_offer_variant(assay_home *home, const assay_knobs *knobs
     if (home->n_offers == n_before || !home->offers[home->n_offers - 1].complete)
         s = offer_partly(home, out, out + home->n, text);
 out:
+    home->variant = NULL;
     json_decref(text->fitted);
     free(out);
     return s;

@@ -44,8 +44,10 @@ typedef struct assay_home {
     int fault; /* class that is being asked */
     assay_offer *offers;
     int n_offers, room;
-    assay_relation rel; /* last relation tried */
-    double bound;       /* smallest rest of a complete offer so far */
+    assay_relation rel;    /* last relation tried */
+    double bound;          /* smallest rest of a complete offer so far */
+    const double *variant; /* while one is offered: its values and knobs; NULL: none */
+    const assay_knobs *variant_knobs;
 } assay_home;
 
 assay_status assay_home_new(assay_home **out, assay_forced *forced, int index);

@@ -239,5 +239,8 @@ assay_status assay_fault_match_fused_order(assay_home *home)
         ASSAY_TRY(try_blocks(home, j->n_groups, "heads in another order"));
     else if (j->n_cols % 2 == 0 && j->n_cols >= 8)
         ASSAY_TRY(try_blocks(home, 2, "halves exchanged"));
+    for (int n = 4; n <= 16 && j->n_groups == 1 && j->n_cols >= 8 * n; n *= 2)
+        if (!assay_home_best(home))
+            ASSAY_TRY(try_blocks(home, n, "equal blocks in another order"));
     return ASSAY_OK;
 }

@@ -90,6 +90,43 @@ static assay_status try_rows(assay_home *home)
                                   .evidence = text});
 }
 
+/* The rotary key of another token, rotated for the place of this one: the angle is the token's own,
+ * the vector is not. */
+static assay_status try_rotated_rows(assay_home *home)
+{
+    static const int shifts[] = {1, -1, 2, -2};
+    int64_t cols = home->pair.cols, rows = home->pair.rows;
+    double *moved;
+    char text[320];
+    if (rows < 4)
+        return ASSAY_OK;
+    ASSAY_TRY(assay_alloc(&moved, (size_t)home->n, sizeof *moved, "rotated keys"));
+    assay_status s = ASSAY_OK;
+    for (size_t i = 0; i < sizeof shifts / sizeof *shifts && s == ASSAY_OK; i++) {
+        assay_knobs knobs = *home->knobs;
+        knobs.rope.position_offset_k += shifts[i];
+        s = assay_forced_expect(moved, home->forced, home->index, &knobs);
+        for (int64_t t = 0; t < rows; t++) {
+            int64_t from = t - shifts[i];
+            bool inside = from >= 0 && from < rows;
+            memcpy(home->scratch + t * cols, inside ? moved + from * cols : home->got + t * cols,
+                   (size_t)cols * sizeof *moved);
+        }
+        snprintf(text, sizeof text,
+                 "the rotary key of token t is that of token t%+d, rotated by t's own angle",
+                 -shifts[i]);
+        if (s == ASSAY_OK)
+            s = assay_home_offer(
+                home, home->scratch,
+                &(assay_offer_text){.kind = "another token's rotary key",
+                                    .complexity = 0.5,
+                                    .fitted = json_pack("{s:i}", "shift", shifts[i]),
+                                    .evidence = text});
+    }
+    free(moved);
+    return s;
+}
+
 /* Puts what the run has at `point` of layer `from` as layer `to`'s into another pass. */
 static assay_status put_as(assay_pass *pass, const assay_home *home, int step, assay_point point,
                            int from, int to)
@@ -197,6 +234,8 @@ assay_status assay_fault_match_kv_addr(assay_home *home)
         if (j->point == cached[i]) {
             ASSAY_TRY(try_layers(home));
             ASSAY_TRY(try_rows(home));
+            if (j->point == ASSAY_POINT_K_ROPE)
+                ASSAY_TRY(try_rotated_rows(home));
         }
     return ASSAY_OK;
 }

@@ -13,7 +13,8 @@ assay_status assay_fault_match_leak(assay_home *home)
 {
     const assay_judged *j = home->judged;
     char text[320];
-    if (j->against || j->is_ids || j->n_rows < 2 || j->n_cols < 16)
+    if (j->against || j->is_ids || j->n_rows < 2 || j->n_cols < 16 ||
+        j->point == ASSAY_POINT_PROBS) /* of a softmax: its denominator */
         return ASSAY_OK;
     assay_relation_scale_rows(&home->rel, home->scratch, &home->pair);
     if (home->rel.spread < 1e-3)

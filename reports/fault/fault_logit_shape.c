@@ -156,7 +156,8 @@ assay_status assay_fault_match_logit_shape(assay_home *home)
         ASSAY_TRY(try_scale(home));
         if (!assay_home_settled(home))
             ASSAY_TRY(try_cap(home));
-        if (j->point == ASSAY_POINT_KERNEL_OUT || j->point == ASSAY_POINT_O_LATENT)
+        if (j->point == ASSAY_POINT_PROBS || j->point == ASSAY_POINT_KERNEL_OUT ||
+            j->point == ASSAY_POINT_O_LATENT)
             ASSAY_TRY(try_denominator(home));
     }
     if (assay_home_is(home, ASSAY_POINT_Q_ROPE) || assay_home_is(home, ASSAY_POINT_K_ROPE))

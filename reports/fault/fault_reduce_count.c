@@ -84,6 +84,54 @@ static assay_status try_whole(assay_home *home)
                                   .evidence = text});
 }
 
+/* The layer's output as counts of what the residual stream adds up: the layer's input, attention,
+ * feed-forward. */
+static assay_status try_stream(assay_home *home)
+{
+    static const char *const names[] = {"residual stream", "attention output",
+                                        "feed-forward output"};
+    const assay_judged *j = home->judged;
+    double *part[3] = {0};
+    char kind[64], text[320];
+    assay_status s = ASSAY_OK;
+    bool all = true, moe = assay_oracle_has_point(assay_forced_oracle(home->forced),
+                                                  ASSAY_POINT_MOE_OUT, j->layer, false);
+    const struct {
+        assay_point point;
+        int layer;
+    } from[3] = {{j->layer == 0 ? ASSAY_POINT_EMBED : ASSAY_POINT_OUT, j->layer - 1},
+                 {ASSAY_POINT_PROJ, j->layer},
+                 {moe ? ASSAY_POINT_MOE_OUT : ASSAY_POINT_FFN_OUT, j->layer}};
+    for (int i = 0; i < 3; i++) {
+        int64_t n;
+        all = all && assay_home_value(&part[i], &n, home, from[i].point, from[i].layer) == ASSAY_OK;
+        all = all && n == home->n;
+    }
+    if (all)
+        assay_relation_components(&home->rel, home->scratch, &home->pair,
+                                  (const double *const *)part, 3);
+    int odd = all && home->rel.index >= 0 && home->rel.index < 3 ? (int)home->rel.index : -1;
+    if (odd >= 0) {
+        double n = home->rel.value;
+        snprintf(kind, sizeof kind, "%s %s", names[odd],
+                 n == 0  ? "missing"
+                 : n > 1 ? "added too often"
+                         : "divided");
+        snprintf(text, sizeof text,
+                 "the layer's output is %.4g x its input + %.4g x attention + %.4g x feed-forward",
+                 home->rel.count[0], home->rel.count[1], home->rel.count[2]);
+        s = assay_home_offer_relation(
+            home,
+            &(assay_offer_text){.kind = kind,
+                                .fitted = json_pack("{s:[f,f,f]}", "counts", home->rel.count[0],
+                                                    home->rel.count[1], home->rel.count[2]),
+                                .evidence = text});
+    }
+    for (int i = 0; i < 3; i++)
+        free(part[i]);
+    return s;
+}
+
 /* What each head adds to the output projection, [H][rows, D]; *room is yours to free. */
 static assay_status head_parts(double **room, const double **parts, int *n, assay_home *home)
 {
@@ -166,6 +214,8 @@ assay_status assay_fault_match_reduce_count(assay_home *home)
         ASSAY_TRY(try_count(home, &knobs, &knobs.attn_times, "attention output"));
     if (assay_home_is(home, ASSAY_POINT_OUT))
         ASSAY_TRY(try_count(home, &knobs, &knobs.ffn_times, "feed-forward output"));
+    if (assay_home_is(home, ASSAY_POINT_OUT) && !assay_home_settled(home))
+        ASSAY_TRY(try_stream(home));
     static const assay_point reduced[] = {ASSAY_POINT_PROJ,       ASSAY_POINT_FFN_OUT,
                                           ASSAY_POINT_MOE_ROUTED, ASSAY_POINT_SHARED,
                                           ASSAY_POINT_MOE_OUT,    ASSAY_POINT_EMBED};

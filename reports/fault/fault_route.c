@@ -159,6 +159,39 @@ static assay_status try_weights(assay_home *home)
                             .evidence = text});
 }
 
+/* The scores are right, most tokens have the experts that the scores give, some have others: no
+ * rule for all, so this says where. */
+static assay_status try_some_rows(assay_home *home)
+{
+    const assay_judged *j = home->judged;
+    char text[320];
+    int64_t n = 0, first = -1;
+    for (int64_t r = 0; r < j->n_rows; r++) {
+        bool same = true;
+        for (int64_t i = 0; i < j->n_cols && same; i++) {
+            same = false;
+            for (int64_t k = 0; k < j->n_cols && !same; k++)
+                same = home->got[r * j->n_cols + i] == home->expected[r * j->n_cols + k];
+        }
+        if (!same && n++ == 0)
+            first = r;
+    }
+    if (n == 0 || 4 * n > j->n_rows)
+        return ASSAY_OK;
+    snprintf(text, sizeof text,
+             "%lld of %lld tokens have other experts than their scores give, token %lld the first",
+             (long long)n, (long long)j->n_rows, (long long)first);
+    return assay_home_offer(
+        home, home->got,
+        &(assay_offer_text){
+            .kind = "other experts for some tokens",
+            .family = "router",
+            .complexity = (double)n,
+            .shape_only = true,
+            .fitted = json_pack("{s:I, s:I}", "tokens", (json_int_t)n, "first", (json_int_t)first),
+            .evidence = text});
+}
+
 assay_status assay_fault_match_route(assay_home *home)
 {
     if (home->judged->against || home->shape->n_expert == 0)
@@ -166,12 +199,15 @@ assay_status assay_fault_match_route(assay_home *home)
     bool probs = assay_home_covers(home, ASSAY_POINT_MOE_PROBS);
     bool topk = assay_home_covers(home, ASSAY_POINT_MOE_TOPK);
     bool weights = assay_home_covers(home, ASSAY_POINT_MOE_WEIGHTS);
-    if (probs || weights)
-        ASSAY_TRY(try_gate(home));
+    /* of ids that a choice without the bias gives, the bias is the simpler account */
     if (topk || weights)
         ASSAY_TRY(try_bias(home));
+    if (probs || weights)
+        ASSAY_TRY(try_gate(home));
     if (topk)
         ASSAY_TRY(try_groups(home));
+    if (assay_home_is(home, ASSAY_POINT_MOE_TOPK))
+        ASSAY_TRY(try_some_rows(home));
     if (weights)
         ASSAY_TRY(try_weights(home));
     return ASSAY_OK;
