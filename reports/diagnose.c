@@ -7,6 +7,7 @@
 
 #include "reports/diagnose_pictures.h"
 #include "reports/diagnose_private.h"
+#include "reports/home_ranks.h"
 #include "reports/series.h"
 
 /* How far a home stands out; ids and masks first of all. */
@@ -58,6 +59,16 @@ static void keep_unknown(assay_located *l, const assay_home *home)
     }
 }
 
+/* The ranks at fault: as the explanation says, else those whose part of the value is wrong. */
+static assay_status find_ranks(assay_located *l, assay_home *home)
+{
+    const json_t *ranks = json_object_get(l->fitted, "ranks");
+    for (size_t i = 0; i < json_array_size(ranks); i++)
+        ASSAY_TRY(
+            assay_numbers_add(&l->ranks, (int64_t)json_integer_value(json_array_get(ranks, i))));
+    return ranks ? ASSAY_OK : assay_home_bad_ranks(&l->ranks, home);
+}
+
 /* likely: the class that explained another home at this point, or -1. */
 static assay_status explain(assay_located *l, assay_forced *forced, int likely)
 {
@@ -75,6 +86,7 @@ static assay_status explain(assay_located *l, assay_forced *forced, int likely)
         keep(l, home, best);
     else
         keep_unknown(l, home);
+    ASSAY_GO(find_ranks(l, home));
 out:
     assay_home_free(home);
     return s;
@@ -230,8 +242,10 @@ assay_status assay_diagnose(assay_result *result, assay_run *run, assay_oracle *
     if (!assay_run_about(run)->is_complete)
         result->inconclusive = true;
 out:
-    for (int i = 0; i < d.n && d.homes; i++)
+    for (int i = 0; i < d.n && d.homes; i++) {
         json_decref(d.homes[i].fitted);
+        assay_numbers_clear(&d.homes[i].ranks);
+    }
     free(d.homes);
     assay_forced_free(d.forced);
     return s;

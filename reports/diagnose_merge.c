@@ -211,6 +211,8 @@ static assay_status make_finding(assay_result *result, assay_diagnosis *d, int f
             used[i] = true;
             n_places++;
             ASSAY_GO(add_place(&f, d, judged_of(d, i)));
+            for (int k = 0; k < d->homes[i].ranks.n; k++)
+                ASSAY_GO(assay_numbers_add(&f.ranks, d->homes[i].ranks.items[k]));
             for (int k = 0; k < d->n; k++)
                 if (d->homes[k].merged == i) {
                     n_merged++;

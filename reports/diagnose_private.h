@@ -14,6 +14,7 @@ typedef struct assay_located { /* a home and what was made of it */
     bool convention;
     char kind[80], family[80], evidence[320], second[160];
     json_t *fitted; /* owned */
+    assay_numbers ranks;
     double confidence, explained;
     char shape[600]; /* unknown: which rows, heads, channels */
 } assay_located;

@@ -57,6 +57,7 @@ typedef struct assay_fault_kind { /* a plantable sub-kind */
     /* points where it is at home, without the layer, separated by blanks: the first of them that
      * the run shows must be named */
     const char *home;
+    bool ranks; /* shows in runs of several ranks alone */
 } assay_fault_kind;
 
 struct assay_home;

@@ -83,7 +83,7 @@ static assay_status plan_singles(assay_campaign *c, int model)
     for (int f = 0; f < assay_fault_count(); f++)
         for (const assay_fault_kind *k = assay_fault_at(f)->kinds; k->name; k++) {
             int layers[ASSAY_MAX_LAYERS];
-            if (!assay_fault_kind_fits(k, hp))
+            if (k->ranks || !assay_fault_kind_fits(k, hp))
                 continue;
             int per_layer = c->options.quick ? 1 : 3;
             for (int i = 0; i < per_layer; i++) {

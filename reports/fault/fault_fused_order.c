@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "reports/home.h"
+#include "reports/home_ranks.h"
 
 const assay_fault_kind assay_fault_kinds_fused_order[] = {
     {.name = "file-order",
@@ -224,8 +224,10 @@ assay_status assay_fault_match_fused_order(assay_home *home)
     if (j->is_ids || j->against)
         return ASSAY_OK;
     for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
-        if (j->point == groups[i].first || j->point == groups[i].second)
+        if (j->point == groups[i].first || j->point == groups[i].second) {
             ASSAY_TRY(try_joint(home, &groups[i]));
+            ASSAY_TRY(assay_home_try_fused_slices(home, groups[i].first, groups[i].second));
+        }
     if (home->shape->is_mla &&
         (assay_home_covers(home, ASSAY_POINT_KV_B) || assay_home_covers(home, ASSAY_POINT_K) ||
          assay_home_covers(home, ASSAY_POINT_V) || assay_home_covers(home, ASSAY_POINT_Q_LATENT) ||

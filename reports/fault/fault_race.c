@@ -7,9 +7,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "reports/home.h"
+#include "reports/home_ranks.h"
 
-const assay_fault_kind assay_fault_kinds_race[] = {{0}};
+const assay_fault_kind assay_fault_kinds_race[] = {
+    {.name = "reduce-late",
+     .about = "the first 2 rows behind the output projection are read before the sum over ranks "
+              "has arrived",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_REDUCE_LATE,
+     .value = 1,
+     .n_ints = 2,
+     .ints = {ASSAY_POINT_PROJ, 2},
+     .ranks = true,
+     .home = "attn.proj"},
+    {0}};
 
 static bool same_step(const assay_run *run, int a, int b, int step)
 {
@@ -25,6 +37,8 @@ assay_status assay_fault_match_race(assay_home *home)
     const assay_judged *j = home->judged;
     assay_run *run = assay_forced_run(home->forced);
     char text[320];
+    if (!j->is_ids && j->n_nonfinite_added == 0)
+        ASSAY_TRY(assay_home_try_own_addend(home, true));
     for (int p = 0; p < assay_run_n_prompts(run); p++) {
         if (p == j->prompt || !same_step(run, j->prompt, p, j->step))
             continue;

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "engine/role.h"
-#include "reports/home.h"
+#include "reports/home_ranks.h"
 
 const assay_fault_kind assay_fault_kinds_rank_slice[] = {
     {.name = "head-slices",
@@ -46,6 +46,72 @@ const assay_fault_kind assay_fault_kinds_rank_slice[] = {
      .value = 4,
      .needs = ASSAY_NEEDS_MLA,
      .home = "attn.kv_b attn.q_latent attn.kernel_out"},
+    {.name = "rank-slice",
+     .about =
+         "rank 0's slice of the queries' projection on every rank (or on rank=R, value's slice)",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_RANK_SLICE,
+     .value = 0,
+     .n_ints = 1,
+     .ints = {ASSAY_ROLE_ATTN_Q_B},
+     .needs = ASSAY_NEEDS_RANK_Q,
+     .ranks = true,
+     .home = "attn.q"},
+    {.name = "rank-slice-gate",
+     .about = "rank 0's slice of the dense gate on every rank (or on rank=R, value's slice)",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_RANK_SLICE,
+     .value = 0,
+     .n_ints = 1,
+     .ints = {ASSAY_ROLE_FFN_GATE},
+     .needs = ASSAY_NEEDS_DENSE,
+     .ranks = true,
+     .home = "ffn.gate"},
+    {.name = "rank-slice-output",
+     .about = "rank 0's columns of the output projection on every rank (or on rank=R, value's)",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_RANK_SLICE,
+     .value = 0,
+     .n_ints = 1,
+     .ints = {ASSAY_ROLE_ATTN_OUTPUT},
+     .ranks = true,
+     .home = "attn.proj"},
+    {.name = "rank-shifted",
+     .about = "a rank's slice of the dense gate starts value rows late",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_RANK_SLICE_SHIFT,
+     .value = 4,
+     .n_ints = 1,
+     .ints = {ASSAY_ROLE_FFN_GATE},
+     .needs = ASSAY_NEEDS_DENSE,
+     .ranks = true,
+     .home = "ffn.gate"},
+    {.name = "rank-shifted-head",
+     .about = "a rank's slice of the queries' projection starts value rows late",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_RANK_SLICE_SHIFT,
+     .value = 8,
+     .n_ints = 1,
+     .ints = {ASSAY_ROLE_ATTN_Q_B},
+     .needs = ASSAY_NEEDS_RANK_Q,
+     .ranks = true,
+     .home = "attn.q"},
+    {.name = "rank-short",
+     .about = "the last value rows of a rank's slice of the dense up projection were not loaded",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_RANK_SLICE_SHORT,
+     .value = 4,
+     .n_ints = 1,
+     .ints = {ASSAY_ROLE_FFN_UP},
+     .needs = ASSAY_NEEDS_DENSE,
+     .ranks = true,
+     .home = "ffn.up"},
     {0}};
 
 static json_t *map_json(const int *map, int n)
@@ -53,6 +119,16 @@ static json_t *map_json(const int *map, int n)
     json_t *list = json_array();
     for (int i = 0; i < n; i++)
         json_array_append_new(list, json_integer(map[i]));
+    return list;
+}
+
+/* The slices that are not their own. */
+static json_t *moved_json(const int *map, int n)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < n; i++)
+        if (map[i] != i)
+            json_array_append_new(list, json_integer(i));
     return list;
 }
 
@@ -79,7 +155,7 @@ static assay_status try_slices(assay_home *home, int n_ranks)
                                   .evidence = text});
 }
 
-/* sum over slices of W[:, i] x heads[map[i]] for the output projection. */
+/* sum over slices of W[:, map[i]] x heads[i] for the output projection. */
 static void project(double *out, const assay_home *home, const double *weight, const double *heads,
                     const int *map, int n, int64_t width)
 {
@@ -89,8 +165,8 @@ static void project(double *out, const assay_home *home, const double *weight, c
         for (int64_t d = 0; d < j->n_cols; d++) {
             double sum = 0;
             for (int i = 0; i < n; i++) {
-                const double *w = weight + d * width + i * slice;
-                const double *x = heads + t * width + map[i] * slice;
+                const double *w = weight + d * width + map[i] * slice;
+                const double *x = heads + t * width + i * slice;
                 for (int64_t v = 0; v < slice; v++)
                     sum += w[v] * x[v];
             }
@@ -99,7 +175,7 @@ static void project(double *out, const assay_home *home, const double *weight, c
 }
 
 /*
- * got = sum_i W_i x_{map[i]} for an unknown map: least squares over all n^2 products says which
+ * got = sum_i W_{map[i]} x_i for an unknown map: least squares over all n^2 products says which
  * slice meets which columns. n at most 8 (64 unknowns).
  */
 static assay_status find_map(int *map, assay_home *home, const double *weight, const double *heads,
@@ -125,11 +201,11 @@ static assay_status find_map(int *map, assay_home *home, const double *weight, c
                 }
         }
     assay_relation_components(&home->rel, home->scratch, &home->pair, parts, n * n);
-    for (int i = 0; i < n; i++) {
-        map[i] = i;
-        for (int k = 0; k < n; k++)
-            if (home->rel.count[i * n + k] > home->rel.count[i * n + map[i]])
-                map[i] = k;
+    for (int k = 0; k < n; k++) { /* each slice of heads meets one slice of columns */
+        map[k] = k;
+        for (int i = 0; i < n; i++)
+            if (home->rel.count[i * n + k] > home->rel.count[map[k] * n + k])
+                map[k] = i;
     }
     free(room);
     return ASSAY_OK;
@@ -164,12 +240,13 @@ static assay_status try_projection(assay_home *home)
             "the output projection of the captured heads with their %d slices in another order "
             "gives the value",
             n);
-        s = assay_home_offer_relation(
-            home, &(assay_offer_text){
-                      .kind = "slices of heads exchanged",
-                      .complexity = 0.15 + 0.05 * n,
-                      .fitted = json_pack("{s:i, s:o}", "slices", n, "map", map_json(map, n)),
-                      .evidence = text});
+        json_t *fitted = json_pack("{s:i, s:o}", "slices", n, "map", map_json(map, n));
+        if (n == assay_run_about(assay_forced_run(home->forced))->n_ranks)
+            json_object_set_new(fitted, "ranks", moved_json(map, n));
+        s = assay_home_offer_relation(home, &(assay_offer_text){.kind = "slices of heads exchanged",
+                                                                .complexity = 0.15 + 0.05 * n,
+                                                                .fitted = fitted,
+                                                                .evidence = text});
         if (assay_home_settled(home))
             break;
     }
@@ -208,6 +285,7 @@ assay_status assay_fault_match_rank_slice(assay_home *home)
     const assay_judged *j = home->judged;
     if (j->against || j->is_ids || j->n_nonfinite_added > 0)
         return ASSAY_OK;
+    ASSAY_TRY(assay_home_try_slices(home));
     static const assay_point sharded[] = {ASSAY_POINT_Q,
                                           ASSAY_POINT_KV_B,
                                           ASSAY_POINT_K,

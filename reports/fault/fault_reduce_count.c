@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "reports/home.h"
+#include "reports/home_ranks.h"
 
 const assay_fault_kind assay_fault_kinds_reduce_count[] = {
     {.name = "shared-missing",
@@ -43,6 +43,37 @@ const assay_fault_kind assay_fault_kinds_reduce_count[] = {
      .n_ints = 1,
      .ints = {0},
      .home = "attn_resid"},
+    {.name = "reduce-missing",
+     .about = "the sum over ranks behind the output projection does not run",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_REDUCE_TIMES,
+     .value = 0,
+     .n_ints = 1,
+     .ints = {ASSAY_POINT_PROJ},
+     .ranks = true,
+     .home = "attn.proj"},
+    {.name = "reduce-twice",
+     .about = "the sum over ranks behind the output projection runs twice",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_REDUCE_TIMES,
+     .value = 2,
+     .n_ints = 1,
+     .ints = {ASSAY_POINT_PROJ},
+     .ranks = true,
+     .home = "attn.proj"},
+    {.name = "reduce-twice-ffn",
+     .about = "the sum over ranks behind the feed-forward block runs twice",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_REDUCE_TIMES,
+     .value = 2,
+     .n_ints = 1,
+     .ints = {ASSAY_POINT_FFN_OUT},
+     .needs = ASSAY_NEEDS_DENSE,
+     .ranks = true,
+     .home = "ffn.out"},
     {0}};
 
 static assay_status try_count(assay_home *home, assay_knobs *knobs, double *times, const char *what)
@@ -204,6 +235,7 @@ assay_status assay_fault_match_reduce_count(assay_home *home)
     const assay_judged *j = home->judged;
     if (j->against || j->is_ids || j->n_nonfinite_added > 0)
         return ASSAY_OK;
+    ASSAY_TRY(assay_home_try_own_addend(home, false));
     assay_knobs knobs = *home->knobs;
     if (assay_home_is(home, ASSAY_POINT_MOE_OUT) ||
         (assay_home_is(home, ASSAY_POINT_OUT) && assay_home_covers(home, ASSAY_POINT_MOE_OUT))) {

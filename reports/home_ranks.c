@@ -1,0 +1,406 @@
+#include "reports/home_ranks.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Share of the axis's own size that is no match of a slice. */
+#define SAME_SLICE 1e-2
+/* A wrong slice stands out by this much of the worst one. */
+#define WRONG_SHARE 0.02
+
+static const assay_seen *part_of(const assay_home *home, int rank)
+{
+    const assay_judged *j = home->judged;
+    return assay_run_find_part(assay_forced_run(home->forced), j->prompt, j->step, j->point,
+                               j->layer, rank, j->seen->hand_over);
+}
+
+static int n_ranks_of(const assay_home *home)
+{
+    int n = assay_run_about(assay_forced_run(home->forced))->n_ranks;
+    return n > ASSAY_HOME_RANKS || !home->judged->seen || home->judged->against ? 0 : n;
+}
+
+int assay_home_slice_at(int64_t *at, const assay_home_slices *slices, int64_t c)
+{
+    int rank = 0;
+    *at = c / slices->inner % slices->size;
+    while (rank + 1 < slices->n && *at >= slices->first[rank + 1])
+        rank++;
+    return rank;
+}
+
+static void find_bad(assay_home_slices *s, const assay_home *home)
+{
+    double error[ASSAY_HOME_RANKS] = {0}, size[ASSAY_HOME_RANKS] = {0}, worst = 0;
+    int64_t cols = home->pair.cols, at;
+    for (int64_t c = 0; c < cols; c++) {
+        int r = assay_home_slice_at(&at, s, c);
+        for (int64_t t = 0; t < home->pair.rows; t++) {
+            double e = home->got[t * cols + c] - home->expected[t * cols + c];
+            error[r] += isfinite(e) ? e * e : 0;
+            size[r] += home->expected[t * cols + c] * home->expected[t * cols + c];
+        }
+    }
+    for (int r = 0; r < s->n; r++) {
+        error[r] = size[r] > 0 ? sqrt(error[r] / size[r]) : error[r] > 0;
+        worst = fmax(worst, error[r]);
+    }
+    for (int r = 0; r < s->n; r++) {
+        s->bad[r] = error[r] > WRONG_SHARE * worst && error[r] > 5 * home->judged->floor_rel;
+        s->n_bad += s->bad[r];
+    }
+}
+
+bool assay_home_slices_of(assay_home_slices *out, const assay_home *home)
+{
+    const assay_seen *whole = home->judged->seen, *part = NULL;
+    assay_home_slices s = {.n = n_ranks_of(home)};
+    int axis = -1;
+    int64_t cols = 1;
+    if (s.n < 2 || home->judged->is_ids || !(part = part_of(home, 0)) ||
+        part->n_dims != whole->n_dims)
+        return false;
+    for (int d = 0; d < whole->n_dims; d++) {
+        if (part->dims[d] != whole->dims[d] && axis >= 0)
+            return false;
+        axis = part->dims[d] != whole->dims[d] ? d : axis;
+        cols *= d > 0 ? whole->dims[d] : 1;
+    }
+    if (axis < 1 || cols != home->pair.cols)
+        return false;
+    s.size = whole->dims[axis];
+    s.inner = 1;
+    for (int d = axis + 1; d < whole->n_dims; d++)
+        s.inner *= whole->dims[d];
+    for (int r = 0; r < s.n; r++) {
+        if (!(part = part_of(home, r)))
+            return false;
+        s.first[r + 1] = s.first[r] + part->dims[axis];
+    }
+    if (s.first[s.n] != s.size)
+        return false;
+    find_bad(&s, home);
+    *out = s;
+    return true;
+}
+
+json_t *assay_home_slices_json(const assay_home_slices *slices)
+{
+    json_t *ranks = json_array();
+    for (int r = 0; r < slices->n; r++)
+        if (slices->bad[r])
+            json_array_append_new(ranks, json_integer(r));
+    return json_pack("{s:o}", "ranks", ranks);
+}
+
+/* |x - expected| / |expected| of a rank's copy or its addend. */
+static double distance(const double *x, const double *y, int64_t n)
+{
+    double error = 0, size = 0;
+    for (int64_t i = 0; i < n; i++) {
+        error += (x[i] - y[i]) * (x[i] - y[i]);
+        size += y[i] * y[i];
+    }
+    return size > 0 ? sqrt(error / size) : error > 0;
+}
+
+static int64_t count_of(const assay_seen *seen)
+{
+    int64_t n = 1;
+    for (int d = 0; d < seen->n_dims; d++)
+        n *= seen->dims[d];
+    return n;
+}
+
+assay_status assay_home_bad_ranks(assay_numbers *out, assay_home *home)
+{
+    assay_home_slices slices;
+    assay_run *run = assay_forced_run(home->forced);
+    int n = n_ranks_of(home);
+    double *copy;
+    if (n < 2 || home->judged->is_ids)
+        return ASSAY_OK;
+    if (assay_home_slices_of(&slices, home)) {
+        for (int r = 0; r < n; r++)
+            if (slices.bad[r])
+                ASSAY_TRY(assay_numbers_add(out, r));
+        return ASSAY_OK;
+    }
+    ASSAY_TRY(assay_alloc(&copy, (size_t)home->n, sizeof *copy, "a rank's copy"));
+    assay_status s = ASSAY_OK;
+    for (int r = 0; r < n && s == ASSAY_OK; r++) {
+        const assay_seen *part = part_of(home, r);
+        if (!part || !part->has_values || count_of(part) != home->n)
+            continue;
+        s = assay_run_read(copy, run, part);
+        if (s == ASSAY_OK && !(distance(copy, home->expected, home->n) <
+                               fmax(5 * home->judged->floor_rel, WRONG_SHARE * home->judged->rel)))
+            s = assay_numbers_add(out, r);
+    }
+    free(copy);
+    return s;
+}
+
+/* Rest of rank r's slice when it is the stretch of `source` that begins at `from`; relative to the
+ * slice. Positions at or behind `end` of the slice are zero. */
+static double slice_rest(const assay_home *home, const assay_home_slices *s, int r,
+                         const double *source, int64_t from, int64_t end)
+{
+    int64_t width = s->first[r + 1] - s->first[r], cols = home->pair.cols;
+    int64_t outer = cols / (s->size * s->inner);
+    double error = 0, size = 0;
+    for (int64_t t = 0; t < home->pair.rows * outer; t++)
+        for (int64_t i = 0; i < width * s->inner; i++) {
+            int64_t base = t * s->size * s->inner;
+            double got = home->got[base + s->first[r] * s->inner + i];
+            double e = got - (i < end * s->inner ? source[base + from * s->inner + i] : 0);
+            error += e * e;
+            size += got * got;
+        }
+    return size > 0 ? sqrt(error / size) : INFINITY;
+}
+
+static void put_slice(double *out, const assay_home *home, const assay_home_slices *s, int r,
+                      const double *source, int64_t from, int64_t end)
+{
+    int64_t width = s->first[r + 1] - s->first[r];
+    int64_t outer = home->pair.cols / (s->size * s->inner);
+    for (int64_t t = 0; t < home->pair.rows * outer; t++)
+        for (int64_t i = 0; i < width * s->inner; i++) {
+            int64_t base = t * s->size * s->inner;
+            out[base + s->first[r] * s->inner + i] =
+                i < end * s->inner ? source[base + from * s->inner + i] : 0;
+        }
+}
+
+typedef struct stretch { /* what a wrong slice is */
+    int64_t from, end;
+    int rank; /* it begins where this rank's begins; -1: none */
+    double rest;
+} stretch;
+
+/* Positions of the slice before its all-zero end. */
+static int64_t live_end(const assay_home *home, const assay_home_slices *s, int r)
+{
+    int64_t width = s->first[r + 1] - s->first[r], cols = home->pair.cols, at;
+    int64_t end = 0;
+    for (int64_t c = 0; c < cols; c++)
+        if (assay_home_slice_at(&at, s, c) == r && at - s->first[r] >= end)
+            for (int64_t t = 0; t < home->pair.rows; t++)
+                if (home->got[t * cols + c] != 0) {
+                    end = at - s->first[r] + 1;
+                    break;
+                }
+    return end < width ? end : width;
+}
+
+/* Every start along the axis is tried where that is cheap; else borders and steps of powers of 2.
+ */
+static stretch find_stretch(const assay_home *home, const assay_home_slices *s, int r)
+{
+    int64_t width = s->first[r + 1] - s->first[r], end = live_end(home, s, r);
+    stretch best = {s->first[r], width, -1, INFINITY};
+    bool all = s->size * home->n / s->n < (int64_t)1 << 24;
+    for (int64_t from = 0; from + width <= s->size; from++) {
+        int64_t by = llabs(from - s->first[r]);
+        int rank = -1;
+        for (int k = 0; k < s->n; k++)
+            rank = s->first[k] == from ? k : rank;
+        if (!all && rank < 0 && (by & (by - 1)) && by % (width / 2 > 0 ? width / 2 : 1))
+            continue;
+        double rest = slice_rest(home, s, r, home->expected, from, width);
+        if (rest < best.rest)
+            best = (stretch){from, width, rank, rest};
+    }
+    double rest = slice_rest(home, s, r, home->expected, s->first[r], end);
+    if (end < width && rest < best.rest)
+        best = (stretch){s->first[r], end, r, rest};
+    return best;
+}
+
+static void say_stretch(char *text, size_t room, const assay_home_slices *s, int r,
+                        const stretch *of)
+{
+    int64_t width = s->first[r + 1] - s->first[r], by = of->from - s->first[r];
+    if (of->end < width)
+        snprintf(text, room, "the last %lld of rank %d's %lld positions are zero: load all of them",
+                 (long long)(width - of->end), r, (long long)width);
+    else if (of->rank >= 0)
+        snprintf(text, room, "rank %d holds rank %d's slice: begin at %lld, not at %lld", r,
+                 of->rank, (long long)s->first[r], (long long)of->from);
+    else
+        snprintf(text, room, "rank %d's slice begins %lld too %s: begin at %lld, not at %lld", r,
+                 (long long)llabs(by), by > 0 ? "late" : "early", (long long)s->first[r],
+                 (long long)of->from);
+}
+
+static const char *kind_of(const stretch found[], const assay_home_slices *s)
+{
+    bool shorter = false, moved = false, exchanged = true;
+    for (int r = 0; r < s->n; r++) {
+        if (!s->bad[r])
+            continue;
+        shorter = shorter || found[r].end < s->first[r + 1] - s->first[r];
+        moved = moved || found[r].rank < 0;
+        exchanged = exchanged && found[r].rank >= 0 && s->bad[found[r].rank];
+        for (int k = 0; k < r; k++)
+            exchanged = exchanged && !(s->bad[k] && found[k].rank == found[r].rank);
+    }
+    return shorter     ? "slice cut short"
+           : moved     ? "slice shifted"
+           : exchanged ? "ranks exchanged"
+                       : "another rank's slice";
+}
+
+assay_status assay_home_try_slices(assay_home *home)
+{
+    assay_home_slices s;
+    stretch found[ASSAY_HOME_RANKS];
+    char text[320] = "";
+    if (!assay_home_slices_of(&s, home) || s.n_bad == 0)
+        return ASSAY_OK;
+    json_t *fitted = assay_home_slices_json(&s), *starts = json_array();
+    memcpy(home->scratch, home->expected, (size_t)home->n * sizeof *home->scratch);
+    bool all = true;
+    for (int r = 0; r < s.n; r++) {
+        found[r] = (stretch){s.first[r], s.first[r + 1] - s.first[r], r, 0};
+        if (s.bad[r])
+            found[r] = find_stretch(home, &s, r);
+        all = all && found[r].rest < SAME_SLICE;
+        json_array_append_new(starts, json_integer(found[r].from));
+        if (!s.bad[r] || !all)
+            continue;
+        put_slice(home->scratch, home, &s, r, home->expected, found[r].from, found[r].end);
+        size_t used = strlen(text);
+        if (used + 120 < sizeof text) {
+            snprintf(text + used, sizeof text - used, "%s", used ? "; " : "");
+            used = strlen(text);
+            say_stretch(text + used, sizeof text - used, &s, r, &found[r]);
+        }
+    }
+    json_object_set_new(fitted, "starts", starts);
+    if (!all) {
+        json_decref(fitted);
+        return ASSAY_OK;
+    }
+    return assay_home_offer(
+        home, home->scratch,
+        &(assay_offer_text){
+            .kind = kind_of(found, &s), .complexity = 0.1, .fitted = fitted, .evidence = text});
+}
+
+/* Column i of rank r's `is_first` part when gate and up of the rank are taken for pairs. */
+static void riffle_slices(double *out, const assay_home *home, const assay_home_slices *s,
+                          const double *first, const double *second, bool is_first)
+{
+    int64_t cols = home->pair.cols, at;
+    for (int64_t c = 0; c < cols; c++) {
+        int r = assay_home_slice_at(&at, s, c);
+        if (!s->bad[r])
+            continue;
+        int64_t width = s->first[r + 1] - s->first[r];
+        int64_t pick = 2 * (at - s->first[r]) + !is_first;
+        const double *from = pick < width ? first : second;
+        int64_t column = c + (s->first[r] + pick % width - at) * s->inner;
+        for (int64_t t = 0; t < home->pair.rows; t++)
+            out[t * cols + c] = from[t * cols + column];
+    }
+}
+
+static assay_status offer_fused(assay_home *home, const assay_home_slices *s, const char *kind)
+{
+    char text[320], list[64] = "";
+    for (int r = 0; r < s->n && strlen(list) + 8 < sizeof list; r++)
+        if (s->bad[r])
+            snprintf(list + strlen(list), sizeof list - strlen(list), " %d", r);
+    snprintf(text, sizeof text,
+             "on rank%s%s gate and up are taken in another order than they were concatenated in",
+             s->n_bad == 1 ? "" : "s", list);
+    return assay_home_offer(home, home->scratch,
+                            &(assay_offer_text){.kind = kind,
+                                                .family = "fused gate + up of a rank",
+                                                .complexity = 0.1,
+                                                .fitted = assay_home_slices_json(s),
+                                                .evidence = text});
+}
+
+assay_status assay_home_try_fused_slices(assay_home *home, assay_point first, assay_point second)
+{
+    assay_home_slices s;
+    bool is_first = home->judged->point == first;
+    double *other;
+    int64_t cols, at;
+    if (!assay_home_slices_of(&s, home) || s.n_bad == 0)
+        return ASSAY_OK;
+    assay_status status = assay_home_partner(&other, NULL, &cols, home, is_first ? second : first);
+    if (status == ASSAY_MISSING)
+        return ASSAY_OK;
+    ASSAY_TRY(status);
+    if (cols == home->pair.cols) {
+        memcpy(home->scratch, home->expected, (size_t)home->n * sizeof *home->scratch);
+        for (int64_t i = 0; i < home->n; i++)
+            if (s.bad[assay_home_slice_at(&at, &s, i % cols)])
+                home->scratch[i] = other[i];
+        status = offer_fused(home, &s, "gate and up exchanged");
+        memcpy(home->scratch, home->expected, (size_t)home->n * sizeof *home->scratch);
+        riffle_slices(home->scratch, home, &s, is_first ? home->expected : other,
+                      is_first ? other : home->expected, is_first);
+        if (status == ASSAY_OK)
+            status = offer_fused(home, &s, "gate and up interleaved");
+    }
+    free(other);
+    return status;
+}
+
+/* Rows of the home that are the first rank's own addend. */
+static int64_t own_rows(double *out, const assay_home *home, const double *own)
+{
+    int64_t cols = home->pair.cols, n = 0;
+    for (int64_t t = 0; t < home->pair.rows; t++) {
+        const double *got = home->got + t * cols;
+        bool is_own = distance(got, own + t * cols, cols) < 1e-6 &&
+                      distance(got, home->expected + t * cols, cols) > 1e-4;
+        n += is_own;
+        memcpy(out + t * cols, is_own ? own + t * cols : home->expected + t * cols,
+               (size_t)cols * sizeof *out);
+    }
+    return n;
+}
+
+assay_status assay_home_try_own_addend(assay_home *home, bool some_rows)
+{
+    const assay_judged *j = home->judged;
+    assay_run *run = assay_forced_run(home->forced);
+    const assay_seen *seen = NULL;
+    double *own;
+    char text[320];
+    int rank = 0;
+    if (n_ranks_of(home) < 2)
+        return ASSAY_OK;
+    while (rank < n_ranks_of(home) &&
+           !(seen = assay_run_find_partial(run, j->prompt, j->step, j->point, j->layer, rank)))
+        rank++;
+    if (!seen || !seen->has_values || count_of(seen) != home->n)
+        return ASSAY_OK;
+    ASSAY_TRY(assay_alloc(&own, (size_t)home->n, sizeof *own, "a rank's addend"));
+    assay_status s = assay_run_read(own, run, seen);
+    int64_t n = s == ASSAY_OK ? own_rows(home->scratch, home, own) : 0;
+    snprintf(
+        text, sizeof text,
+        some_rows
+            ? "%lld of %lld rows are still rank %d's own addend: wait for the reduction before "
+              "the sum is read"
+            : "%lld of %lld rows are rank %d's own addend: the reduction did not run",
+        (long long)n, (long long)home->pair.rows, rank);
+    if (n > 0 && some_rows == (n < home->pair.rows))
+        s = assay_home_offer(
+            home, home->scratch,
+            &(assay_offer_text){.kind = some_rows ? "reduction read too early" : "not reduced",
+                                .complexity = 0.1,
+                                .evidence = text});
+    free(own);
+    return s;
+}
