@@ -7,6 +7,11 @@
 #include <string.h>
 #include <unistd.h>
 
+void assay_h5_no_exit_handler(void)
+{
+    H5dont_atexit();
+}
+
 void assay_h5_quiet(void)
 {
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
@@ -120,23 +125,35 @@ out:
     return s;
 }
 
+assay_status assay_h5_member(char *kind, hid_t file, const char *path)
+{
+    bool is_root = !strcmp(path, "/");
+    htri_t exists = is_root ? 1 : H5Lexists(file, path, H5P_DEFAULT);
+    H5L_info_t link = {.type = H5L_TYPE_HARD};
+    H5O_info_t info;
+    *kind = 0;
+    if (exists == 0)
+        return ASSAY_OK;
+    *kind = '?';
+    if (exists < 0 || (!is_root && H5Lget_info(file, path, &link, H5P_DEFAULT) < 0))
+        return assay_h5_fail(ASSAY_BAD_FILE, "'%s' is damaged", path);
+    if (link.type != H5L_TYPE_HARD)
+        return ASSAY_OK;
+    if (H5Oget_info_by_name(file, path, &info, H5P_DEFAULT) < 0)
+        return assay_h5_fail(ASSAY_BAD_FILE, "'%s' is damaged", path);
+    if (info.type == H5O_TYPE_GROUP || info.type == H5O_TYPE_DATASET)
+        *kind = info.type == H5O_TYPE_GROUP ? 'g' : 'd';
+    return ASSAY_OK;
+}
+
 char assay_h5_kind(hid_t file, const char *path)
 {
     if (strcmp(path, "/") && H5Lexists(file, path, H5P_DEFAULT) <= 0) {
         H5Eclear2(H5E_DEFAULT);
-        return 0;
+        return 0; /* also where a group on the way is absent */
     }
-    if (strcmp(path, "/")) {
-        H5L_info_t link;
-        if (H5Lget_info(file, path, &link, H5P_DEFAULT) < 0 || link.type != H5L_TYPE_HARD)
-            return '?';
-    }
-    H5O_info_t info;
-    if (H5Oget_info_by_name(file, path, &info, H5P_DEFAULT) < 0) {
-        H5Eclear2(H5E_DEFAULT);
-        return '?';
-    }
-    return info.type == H5O_TYPE_GROUP ? 'g' : info.type == H5O_TYPE_DATASET ? 'd' : '?';
+    char kind;
+    return assay_h5_member(&kind, file, path) ? '?' : kind;
 }
 
 /* Opens an attribute; *out < 0 with ASSAY_OK when it is absent. */

@@ -23,6 +23,12 @@
 #define ASSAY_H5_MAX_LINKS 200000
 #define ASSAY_H5_MAX_TEXT (1 << 20)
 
+/*
+ * Before anything else in a program that writes: HDF5 1.10 clears up at exit and crashes there when
+ * closing a file had failed (no room on the disk). All files here are closed one by one.
+ */
+void assay_h5_no_exit_handler(void);
+
 /* Switches HDF5's own error output off; called by every function here that needs it. */
 void assay_h5_quiet(void);
 
@@ -45,6 +51,8 @@ void assay_h5_names_clear(assay_h5_names *names);
 
 /* 'g' group, 'd' dataset, '?' something else, 0: no such member. path is absolute. */
 char assay_h5_kind(hid_t file, const char *path);
+/* The same for a reader who must not take a damaged member for an absent one: ASSAY_BAD_FILE. */
+assay_status assay_h5_member(char *kind, hid_t file, const char *path);
 
 /*
  * Attributes of the object at path. Absent: *found = false, *out untouched. Of another type:

@@ -1,12 +1,27 @@
 #include "probes/hdf5_write.h"
 
+#include <errno.h>
 #include <string.h>
+
+/* HDF5 tells neither the file nor the system's reason ("No space left on device"); what it does to
+ * clean up also wipes its own message. Set errno to 0 before the calls that write. */
+static assay_status unwritten(hid_t file, const char *path, const char *what)
+{
+    int reason = errno;
+    char name[1024] = "";
+    if (H5Fget_name(file, name, sizeof name) < 0)
+        name[0] = 0;
+    const char *why = reason ? strerror(reason) : "";
+    return assay_h5_fail(ASSAY_IO, "'%s': %s%s'%s' cannot be written%s%s", name, what,
+                         *what ? " of " : "", path, *why ? ": " : "", why);
+}
 
 assay_status assay_h5_make_group(hid_t file, const char *path)
 {
+    errno = 0;
     hid_t g = H5Gcreate2(file, path, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
     if (g < 0)
-        return assay_h5_fail(ASSAY_IO, "group '%s' cannot be made", path);
+        return unwritten(file, path, "group");
     H5Gclose(g);
     return ASSAY_OK;
 }
@@ -14,6 +29,7 @@ assay_status assay_h5_make_group(hid_t file, const char *path)
 static assay_status put_attr(hid_t file, const char *path, const char *name, hid_t type,
                              hid_t space, const void *values)
 {
+    errno = 0;
     if (H5Aexists_by_name(file, path, name, H5P_DEFAULT) > 0)
         H5Adelete_by_name(file, path, name, H5P_DEFAULT);
     hid_t attr =
@@ -22,9 +38,7 @@ static assay_status put_attr(hid_t file, const char *path, const char *name, hid
     if (attr >= 0 && H5Aclose(attr) < 0)
         e = -1;
     H5Sclose(space);
-    if (e < 0)
-        return assay_h5_fail(ASSAY_IO, "'%s': attribute '%s' cannot be written", path, name);
-    return ASSAY_OK;
+    return e < 0 ? unwritten(file, path, name) : ASSAY_OK;
 }
 
 assay_status assay_h5_put_text(hid_t file, const char *path, const char *name, const char *text)
@@ -77,6 +91,7 @@ assay_status assay_h5_put_dataset(hid_t file, const char *path, hid_t type, int 
 {
     hsize_t wide[ASSAY_H5_MAX_DIMS] = {0};
     int64_t count = 1;
+    errno = 0;
     for (int i = 0; i < n_dims; i++) {
         wide[i] = (hsize_t)dims[i];
         count *= dims[i];
@@ -89,7 +104,7 @@ assay_status assay_h5_put_dataset(hid_t file, const char *path, hid_t type, int 
     if (set >= 0 && H5Dclose(set) < 0)
         e = -1;
     H5Sclose(space);
-    return e < 0 ? assay_h5_fail(ASSAY_IO, "'%s' cannot be written", path) : ASSAY_OK;
+    return e < 0 ? unwritten(file, path, "") : ASSAY_OK;
 }
 
 static hid_t make_table(hid_t file, const char *path, hid_t type, int rank, int64_t width)
@@ -109,6 +124,7 @@ assay_status assay_h5_append(hid_t file, const char *path, hid_t type, int64_t w
                              const void *rows, int64_t n_rows)
 {
     int rank = width ? 2 : 1;
+    errno = 0;
     hid_t set = H5Lexists(file, path, H5P_DEFAULT) > 0 ? H5Dopen2(file, path, H5P_DEFAULT)
                                                        : make_table(file, path, type, rank, width);
     herr_t e = set < 0 ? -1 : 0;
@@ -131,5 +147,5 @@ assay_status assay_h5_append(hid_t file, const char *path, hid_t type, int64_t w
     }
     if (set >= 0 && H5Dclose(set) < 0)
         e = -1;
-    return e < 0 ? assay_h5_fail(ASSAY_IO, "'%s' cannot be written", path) : ASSAY_OK;
+    return e < 0 ? unwritten(file, path, "") : ASSAY_OK;
 }

@@ -235,9 +235,14 @@ typedef struct stats {
 
 static assay_status load_stats(stats *t, const reader *r, const char *prompt)
 {
-    char path[1024];
+    char path[1024], kind;
+    snprintf(path, sizeof path, "%.900s/stats", prompt);
+    ASSAY_TRY(assay_h5_member(&kind, r->id, path));
+    if (kind != 'g')
+        return ASSAY_OK;
     snprintf(path, sizeof path, "%.900s/stats/step", prompt);
-    if (assay_h5_kind(r->id, path) != 'd')
+    ASSAY_TRY(assay_h5_member(&kind, r->id, path));
+    if (kind != 'd')
         return ASSAY_OK;
     ASSAY_TRY(assay_h5_read_ids(&t->steps, &t->n, r->id, path));
     assay_h5_info info;

@@ -302,10 +302,11 @@ static assay_status map_step(assay_dump *d, int step, int64_t *position)
         const char *name = names->items[i];
         if (!strcmp(name, d->is_capture ? "tokens" : "input_tokens"))
             continue;
-        char path[1024];
+        char path[1024], kind;
         bool known;
         ASSAY_TRY(assay_dump_path(path, d, step, name));
-        if (assay_h5_kind(d->file, path) != 'd') {
+        ASSAY_TRY(assay_h5_member(&kind, d->file, path));
+        if (kind != 'd') {
             ASSAY_TRY(assay_run_add_unmapped(d->run, "%s: not a dataset", path));
             continue;
         }

@@ -207,8 +207,10 @@ assay_status assay_dump_list(assay_dump *d)
     }
     for (int i = 0; i < root.n; i++) {
         char group[512];
+        char kind;
         snprintf(group, sizeof group, "%s/%.480s%s", base, root.items[i], tail);
-        if (assay_h5_kind(d->file, group) != 'g')
+        ASSAY_GO(assay_h5_member(&kind, d->file, group));
+        if (kind != 'g')
             continue;
         ASSAY_GO(assay_h5_list(&members, d->file, group));
         if (any_step(d, &members))
@@ -314,10 +316,11 @@ assay_step_data *assay_dump_step(const assay_dump *d, int step)
 /* Rows of this step: input_tokens, else what a tensor that has one row per token shows. */
 assay_status assay_dump_count_tokens(assay_dump *d, int step, assay_step_data *data)
 {
-    char path[1024];
+    char path[1024], kind;
     int64_t n;
     ASSAY_TRY(assay_dump_path(path, d, step, d->is_capture ? "tokens" : "input_tokens"));
-    if (assay_h5_kind(d->file, path) == 'd') {
+    ASSAY_TRY(assay_h5_member(&kind, d->file, path));
+    if (kind == 'd') {
         const int32_t *before = data->about.tokens;
         ASSAY_TRY(assay_h5_read_ids(&data->tokens, &n, d->file, path));
         bool same = before && n == data->about.n_tokens &&

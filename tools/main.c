@@ -2,9 +2,14 @@
  * assay VERB ...: finds the command and hands over. Everything else is in the command's own file.
  */
 #include <argp.h>
+#include <jansson.h>
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "probes/hdf5.h"
 #include "tools/command.h"
 #include "tools/options.h"
 
@@ -21,8 +26,22 @@ static int unknown(const char *name)
     return ASSAY_EXIT_USAGE;
 }
 
+/* A JSON value that lacks a member would be printed as if it were whole: without memory for one,
+ * the command ends. Files that are being written keep their temporary names. */
+static void *json_memory(size_t n)
+{
+    void *at = malloc(n);
+    if (at)
+        return at;
+    fprintf(stderr, "assay: out of memory: %zu bytes of a JSON value\n", n);
+    _exit(assay_status_exit(ASSAY_NO_MEMORY));
+}
+
 int main(int argc, char **argv)
 {
+    assay_h5_no_exit_handler();
+    json_set_alloc_funcs(json_memory, free);
+    signal(SIGXFSZ, SIG_IGN); /* a file over the quota is a failed write with a message */
     argp_err_exit_status = ASSAY_EXIT_USAGE;
     argp_program_version = "assay " ASSAY_VERSION;
     if (argc < 2) {

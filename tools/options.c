@@ -308,7 +308,13 @@ bool assay_options_parse(assay_options *out, int *exit_status, const assay_cli *
         return false;
     }
     write_line(out, argc, argv);
-    if (argp_parse(&argp, argc, argv, 0, NULL, &r)) {
+    error_t failed = argp_parse(&argp, argc, argv, 0, NULL, &r);
+    if (failed == ENOMEM) {
+        fprintf(stderr, "%s: out of memory for the command line\n", argv[0]);
+        *exit_status = assay_status_exit(ASSAY_NO_MEMORY);
+        return false;
+    }
+    if (failed) {
         *exit_status = ASSAY_EXIT_USAGE;
         return false;
     }

@@ -436,6 +436,26 @@ START_TEST(hostile_cut_files_are_refused)
 }
 END_TEST
 
+/* What is in the file and cannot be read is no point that was never captured. */
+START_TEST(hostile_damaged_members_are_not_absent)
+{
+    const char *path = data_scratch("member.h5");
+    make_lie(path, NULL);
+    hid_t f = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
+    H5O_info_t info;
+    ck_assert_int_ge(H5Oget_info_by_name(f, NORM, &info, H5P_DEFAULT), 0);
+    H5Fclose(f);
+    long n;
+    char *bytes = slurp(&n, path);
+    bytes[info.addr] = 99; /* version of the dataset's object header */
+    spill(path, bytes, n);
+    free(bytes);
+    assay_run *run;
+    EXPECT_FAILS(ASSAY_BAD_FILE, assay_run_open(&run, &path, 1, NULL));
+    EXPECT_SAYS("model.norm' is damaged");
+}
+END_TEST
+
 /* A child per batch: the HDF5 library itself must not fall over either. Version 1.10.8 reads 12
  * bytes past the end of damaged object headers, which the sanitizer takes for what it is. */
 START_TEST(hostile_flipped_bytes_never_crash)
@@ -474,4 +494,5 @@ END_TEST
 
 EXPECT_MAIN("hostile", hostile_suite_starts_from_a_healthy_file,
             hostile_files_are_refused_with_their_place, hostile_bytes_that_are_not_hdf5_are_refused,
-            hostile_cut_files_are_refused, hostile_flipped_bytes_never_crash)
+            hostile_cut_files_are_refused, hostile_damaged_members_are_not_absent,
+            hostile_flipped_bytes_never_crash)

@@ -1,0 +1,109 @@
+#include "child.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "data.h"
+
+static double now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
+}
+
+static void redirect(int to, const char *path)
+{
+    int file = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    if (file < 0 || dup2(file, to) < 0)
+        _exit(127);
+    close(file);
+}
+
+static void slurp(char *out, size_t room, const char *path, bool from_end)
+{
+    FILE *file = fopen(path, "rb");
+    out[0] = 0;
+    if (!file)
+        return;
+    if (from_end && fseek(file, -(long)(room - 1), SEEK_END))
+        rewind(file);
+    out[fread(out, 1, room - 1, file)] = 0;
+    fclose(file);
+}
+
+_Noreturn static void become(int tool, const char *const *words, const child_options *options)
+{
+    const char *shim = getenv("ASSAY_FAIL_ALLOC");
+    char number[32];
+    char *argv[64] = {(char *)"assay"};
+    for (int i = 0; words[i] && i < 62; i++)
+        argv[i + 1] = (char *)words[i];
+    struct rlimit no_core = {0, 0},
+                  files = {(rlim_t)options->file_bytes, (rlim_t)options->file_bytes};
+    setrlimit(RLIMIT_CORE, &no_core);
+    if (options->file_bytes)
+        setrlimit(RLIMIT_FSIZE, &files);
+    setenv("OMP_NUM_THREADS", "1", 1);
+    snprintf(number, sizeof number, "%ld", options->fail_at);
+    if (options->fail_at && (setenv("ASSAY_FAIL_AT", number, 1) || setenv("LD_PRELOAD", shim, 1)))
+        _exit(127);
+    if (options->as_nobody && getuid() == 0 && (setgid(65534) || setuid(65534)))
+        _exit(127);
+    extern char **environ;
+    fexecve(tool, argv, environ);
+    _exit(127);
+}
+
+bool child_run(child_end *end, const char *const *words, const child_options *options)
+{
+    char path[4096], out[4096], err[4096];
+    snprintf(path, sizeof path, "%s/assay",
+             getenv("ASSAY_BUILD_DIR") ? getenv("ASSAY_BUILD_DIR") : ".");
+    snprintf(out, sizeof out, "%s", data_scratch("stdout"));
+    snprintf(err, sizeof err, "%s", data_scratch("stderr"));
+    int tool = open(path, O_RDONLY);
+    if (tool < 0 || (options->fail_at && !getenv("ASSAY_FAIL_ALLOC")))
+        return false;
+    double from = now_ms();
+    pid_t child = fork();
+    if (child == 0) {
+        redirect(1, out);
+        redirect(2, err);
+        become(tool, words, options);
+    }
+    int status = 0;
+    while (waitpid(child, &status, WNOHANG) == 0) {
+        if (options->kill_after_ms > 0 && now_ms() - from >= options->kill_after_ms)
+            kill(child, SIGKILL);
+        usleep(200);
+    }
+    close(tool);
+    end->ms = now_ms() - from;
+    end->signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    end->exit = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    end->was_killed = end->signal == SIGKILL && options->kill_after_ms > 0;
+    slurp(end->errors, sizeof end->errors, err, true);
+    slurp(end->output, sizeof end->output, out, false);
+    return end->exit != 127;
+}
+
+int child_count_files(const char *folder)
+{
+    DIR *dir = opendir(folder);
+    int n = 0;
+    for (struct dirent *e; dir && (e = readdir(dir));)
+        n += strcmp(e->d_name, ".") && strcmp(e->d_name, "..");
+    if (dir)
+        closedir(dir);
+    return n;
+}

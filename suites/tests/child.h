@@ -1,0 +1,31 @@
+/*
+ * The tool as a child process under hard conditions: killed, without room for files, without
+ * memory, without permission to write.
+ */
+#ifndef ASSAY_SUITES_TESTS_CHILD_H
+#define ASSAY_SUITES_TESTS_CHILD_H
+
+#include <stdbool.h>
+
+typedef struct child_options {
+    double kill_after_ms; /* 0: let it end */
+    long file_bytes;      /* RLIMIT_FSIZE; 0: none */
+    long fail_at;         /* the allocation of this number fails; 0: none */
+    bool as_nobody;       /* where the tests run as root: as a user who owns nothing */
+} child_options;
+
+typedef struct child_end {
+    bool was_killed;  /* by us */
+    int signal, exit; /* signal 0: it ended by itself */
+    double ms;
+    char errors[4096]; /* end of its standard error */
+    char output[8192]; /* start of its standard output */
+} child_end;
+
+/* False: the tool or the shim is not built. words: what follows `assay`, NULL at the end. */
+bool child_run(child_end *end, const char *const *words, const child_options *options);
+
+/* Number of files in the folder. */
+int child_count_files(const char *folder);
+
+#endif

@@ -1,0 +1,183 @@
+/* Crash safety of what the tool writes: killed at any moment, no room, no permission. */
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "child.h"
+#include "data.h"
+#include "expect.h"
+#include "forge_result.h"
+#include "references/run.h"
+#include "reports/render.h"
+
+/* More rounds by hand: ASSAY_CRASH_ROUNDS=200. */
+static int n_rounds(void)
+{
+    const char *asked = getenv("ASSAY_CRASH_ROUNDS");
+    return asked ? atoi(asked) : 4;
+}
+
+static char model[4096], folder[4096], capture[4200];
+
+static void make_folder(const char *name)
+{
+    snprintf(model, sizeof model, "%s", data_shipped("glm5-tiny-Q4_K_M.gguf"));
+    snprintf(folder, sizeof folder, "%s", data_scratch(name));
+    snprintf(capture, sizeof capture, "%s/run.h5", folder);
+    ck_assert_int_eq(mkdir(folder, 0777), 0);
+}
+
+static const char *const *run_words(void)
+{
+    static const char *words[16];
+    const char *const all[] = {
+        "run",   model,     "--prompt", "Count from 6 to 10:", "-n", "8", "--capture",
+        capture, "--quiet", NULL};
+    memcpy(words, all, sizeof all);
+    return words;
+}
+
+/* Whether the file passes for a whole capture; it must not when the process was killed before its
+ * end, and a cut one must open as incomplete or be refused. */
+static void check_left(void)
+{
+    char partial[4300];
+    const char *path = capture;
+    assay_run *run;
+    if (access(capture, F_OK) == 0) {
+        EXPECT_OK(assay_run_open(&run, &path, 1, NULL));
+        ck_assert(assay_run_about(run)->is_complete);
+        ck_assert_int_eq(assay_run_prompt_at(run, 0)->n_steps, 8);
+        assay_run_close(run);
+    }
+    snprintf(partial, sizeof partial, "%s.partial", capture);
+    path = partial;
+    if (access(partial, F_OK) == 0) {
+        assay_status s = assay_run_open(&run, &path, 1, NULL);
+        ck_assert_msg(s == ASSAY_OK || s == ASSAY_BAD_FILE, "%s", assay_error_text());
+        if (s == ASSAY_OK) {
+            ck_assert(!assay_run_about(run)->is_complete);
+            assay_run_close(run);
+        }
+    }
+}
+
+START_TEST(crash_a_killed_capture_never_passes_for_whole)
+{
+    make_folder("killed");
+    child_end end;
+    ck_assert(child_run(&end, run_words(), &(child_options){0}));
+    ck_assert_msg(end.exit == 0, "exit %d: %s", end.exit, end.errors);
+    check_left();
+    double whole = end.ms;
+    int n_killed = 0;
+    for (int i = 0; i < n_rounds(); i++) {
+        unlink(capture);
+        double at = whole * (double)((i * 37 + 53) % 100) / 100;
+        ck_assert(child_run(&end, run_words(), &(child_options){.kill_after_ms = at + 0.1}));
+        n_killed += end.was_killed;
+        check_left();
+    }
+    ck_assert_int_ge(n_killed, 1);
+}
+END_TEST
+
+START_TEST(crash_a_capture_without_room_says_so_and_leaves_nothing)
+{
+    make_folder("full");
+    child_end end;
+    for (long room = 1 << 10; room <= 1 << 18; room <<= 4) {
+        ck_assert(child_run(&end, run_words(), &(child_options){.file_bytes = room}));
+        ck_assert_msg(end.exit == 128, "%ld bytes: exit %d, signal %d: %s", room, end.exit,
+                      end.signal, end.errors);
+        ck_assert_msg(strstr(end.errors, "run.h5"), "'%s'", end.errors);
+        ck_assert_int_eq(child_count_files(folder), 0);
+    }
+}
+END_TEST
+
+START_TEST(crash_a_folder_without_permission_is_named)
+{
+    make_folder("closed");
+    chmod(folder, 0555);
+    chmod(data_scratch("."), 0755);
+    child_end end;
+    ck_assert(child_run(&end, run_words(), &(child_options){.as_nobody = true}));
+    ck_assert_msg(end.exit == 128, "exit %d: %s", end.exit, end.errors);
+    ck_assert_int_eq(child_count_files(folder), 0);
+}
+END_TEST
+
+/* A result to report about, and the words that do it. */
+static const char *const *report_words(void)
+{
+    static const char *words[8];
+    static char result_path[4200];
+    snprintf(result_path, sizeof result_path, "%s", data_scratch("result.json"));
+    assay_result result;
+    forge_result_two(&result);
+    char *text = forge_rendered("json", &result, 100);
+    FILE *file = fopen(result_path, "wb");
+    ck_assert(file && fputs(text, file) >= 0 && fclose(file) == 0);
+    free(text);
+    assay_result_clear(&result);
+    const char *const all[] = {"report", result_path, "--html", folder, "--quiet", NULL};
+    memcpy(words, all, sizeof all);
+    return words;
+}
+
+/* Bytes of a file under the folder; -1: absent. Forms hold a time or none, but always one length.
+ */
+static long size_of(const char *name)
+{
+    char path[4400];
+    struct stat st;
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return stat(path, &st) ? -1 : (long)st.st_size;
+}
+
+START_TEST(crash_killed_reports_are_whole_or_absent)
+{
+    make_folder("reports");
+    child_end end;
+    const char *const *words = report_words();
+    ck_assert(child_run(&end, words, &(child_options){0}));
+    ck_assert_msg(end.exit == 1, "exit %d: %s", end.exit, end.errors);
+    long whole[32];
+    double ms = end.ms;
+    int n_forms = assay_renderer_count();
+    for (int i = 0; i < n_forms; i++) {
+        whole[i] = size_of(assay_renderer_at(i)->file_name);
+        ck_assert_msg(whole[i] > 0, "%s", assay_renderer_at(i)->file_name);
+    }
+    for (int round = 0; round < 2 * n_rounds(); round++) {
+        char again[64];
+        snprintf(again, sizeof again, "reports%d", round);
+        make_folder(again);
+        double at = ms * (double)((round * 37 + 53) % 100) / 100;
+        ck_assert(child_run(&end, words, &(child_options){.kill_after_ms = at + 0.1}));
+        for (int i = 0; i < n_forms; i++) {
+            long n = size_of(assay_renderer_at(i)->file_name);
+            ck_assert_msg(n == -1 || n == whole[i], "%s: %ld bytes, whole %ld",
+                          assay_renderer_at(i)->file_name, n, whole[i]);
+        }
+    }
+}
+END_TEST
+
+START_TEST(crash_reports_without_room_say_so_and_leave_no_half)
+{
+    make_folder("narrow");
+    child_end end;
+    const char *const *words = report_words();
+    ck_assert(child_run(&end, words, &(child_options){.file_bytes = 512}));
+    ck_assert_msg(end.exit == 128, "exit %d, signal %d: %s", end.exit, end.signal, end.errors);
+    ck_assert_msg(strstr(end.errors, folder), "'%s'", end.errors);
+    ck_assert_int_eq(child_count_files(folder), 0);
+}
+END_TEST
+
+EXPECT_MAIN("crash", crash_a_killed_capture_never_passes_for_whole,
+            crash_a_capture_without_room_says_so_and_leaves_nothing,
+            crash_a_folder_without_permission_is_named, crash_killed_reports_are_whole_or_absent,
+            crash_reports_without_room_say_so_and_leave_no_half)
