@@ -129,6 +129,10 @@ const assay_seen *assay_run_find(const assay_run *run, int prompt, int step, ass
 const assay_seen *assay_run_find_part(const assay_run *run, int prompt, int step, assay_point point,
                                       int layer, int rank, int hand_over);
 
+/* From now on the whole of what every rank has a copy of is this rank's copy (at first: the lowest
+ * rank's). Fails: ASSAY_MISSING: the rank is not in the run. */
+assay_status assay_run_view(assay_run *run, int rank);
+
 /* A rank's value before the reduction; NULL: none. */
 const assay_seen *assay_run_find_partial(const assay_run *run, int prompt, int step,
                                          assay_point point, int layer, int rank);

@@ -217,3 +217,37 @@ out:
     free(j);
     return s;
 }
+
+static assay_status view_step(assay_run *run, assay_step_data *step, int rank)
+{
+    for (int i = 0; i < step->n_entries; i++) {
+        assay_entry *whole = &step->entries[i];
+        assay_entry key = {.seen = whole->seen};
+        const assay_entry **copy;
+        if (whole->n_parts != 1 || whole->part_axis >= 0)
+            continue;
+        key.seen.rank = rank;
+        const assay_entry *found =
+            bsearch(&key, step->entries, (size_t)step->n_entries, sizeof key, assay_entry_by_place);
+        if (!found)
+            continue;
+        ASSAY_TRY(assay_alloc(&copy, 1, sizeof *copy, "a rank's copy"));
+        ASSAY_TRY(assay_run_keep(run, copy));
+        *copy = found;
+        whole->parts = copy;
+    }
+    return ASSAY_OK;
+}
+
+assay_status assay_run_view(assay_run *run, int rank)
+{
+    bool here = false;
+    for (int f = 0; f < run->n_files; f++)
+        here = here || run->files[f].rank == rank;
+    if (!here && !run->is_master)
+        return assay_fail(ASSAY_MISSING, "rank %d is not in the run", rank);
+    for (int p = 0; p < run->n_prompts; p++)
+        for (int k = 0; k < run->prompts[p].n_steps; k++)
+            ASSAY_TRY(view_step(run, &run->prompts[p].steps[k], rank));
+    return ASSAY_OK;
+}

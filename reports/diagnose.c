@@ -227,10 +227,11 @@ assay_status assay_diagnose(assay_result *result, assay_run *run, assay_oracle *
     assay_diagnosis d = {0};
     assay_status s = ASSAY_OK;
     ASSAY_GO(check_model(result, run, options->file));
-    ASSAY_GO(assay_forced_new(&d.forced, run, oracle, &options->forced));
+    ASSAY_GO(assay_diagnosis_view(&d.forced, run, oracle, &options->forced));
     for (int i = 0; options->on_judged && i < assay_forced_n(d.forced); i++)
         options->on_judged(options->on_judged_user, assay_forced_at(d.forced, i));
     ASSAY_GO(list_homes(&d));
+    ASSAY_GO(assay_diagnosis_drop_behind(result, &d));
     assay_diagnosis_merge(&d);
     ASSAY_GO(explain_all(&d));
     check_conventions(&d);

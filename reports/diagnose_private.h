@@ -31,6 +31,17 @@ void assay_diagnosis_merge(assay_diagnosis *d);
 /* One finding per class, kind and family; conventions become notes. */
 assay_status assay_diagnosis_findings(assay_result *result, assay_diagnosis *d,
                                       const char *reproduce);
+/*
+ * The pass over a run; where ranks' copies part ways at a value that is right on rank 0, over the
+ * view of the rank that differs. part_ways: first judged value of the prompt where a rank's copy is
+ * not the one that the pass reads; -1: none. drop_behind: leaves out the homes behind it, with a
+ * note.
+ */
+assay_status assay_diagnosis_view(assay_forced **forced, assay_run *run, assay_oracle *oracle,
+                                  const assay_forced_options *options);
+assay_status assay_diagnosis_part_ways(int *index, int *rank, const assay_forced *forced,
+                                       int prompt);
+assay_status assay_diagnosis_drop_behind(assay_result *result, assay_diagnosis *d);
 /* Ids against text, where a prompt has both. file NULL: nothing is compared. */
 assay_status assay_diagnosis_vocab(assay_result *result, const assay_run *run,
                                    const assay_gguf *file, const char *reproduce);

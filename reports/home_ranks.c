@@ -82,6 +82,12 @@ bool assay_home_slices_of(assay_home_slices *out, const assay_home *home)
     }
     if (s.first[s.n] != s.size)
         return false;
+    if (axis == 1 && s.inner > 1) { /* heads and what is in them: rows of the weight */
+        for (int r = 0; r <= s.n; r++)
+            s.first[r] *= s.inner;
+        s.size *= s.inner;
+        s.inner = 1;
+    }
     find_bad(&s, home);
     *out = s;
     return true;
@@ -355,52 +361,53 @@ assay_status assay_home_try_fused_slices(assay_home *home, assay_point first, as
     return status;
 }
 
-/* Rows of the home that are the first rank's own addend. */
+/* Rows of the home that are this addend and not the sum. */
 static int64_t own_rows(double *out, const assay_home *home, const double *own)
 {
     int64_t cols = home->pair.cols, n = 0;
     for (int64_t t = 0; t < home->pair.rows; t++) {
-        const double *got = home->got + t * cols;
-        bool is_own = distance(got, own + t * cols, cols) < 1e-6 &&
-                      distance(got, home->expected + t * cols, cols) > 1e-4;
+        const double *got = home->got + t * cols, *sum = home->expected + t * cols;
+        bool is_own = distance(got, own + t * cols, cols) < 1e-6 && distance(got, sum, cols) > 1e-4;
         n += is_own;
-        memcpy(out + t * cols, is_own ? own + t * cols : home->expected + t * cols,
-               (size_t)cols * sizeof *out);
+        memcpy(out + t * cols, is_own ? own + t * cols : sum, (size_t)cols * sizeof *out);
     }
     return n;
+}
+
+static assay_status offer_own(assay_home *home, const double *own, int rank, bool some_rows)
+{
+    char text[320];
+    int64_t n = own_rows(home->scratch, home, own);
+    if (n == 0 || some_rows != (n < home->pair.rows))
+        return ASSAY_OK;
+    snprintf(text, sizeof text, "%lld of %lld rows are rank %d's own addend: %s", (long long)n,
+             (long long)home->pair.rows, rank,
+             some_rows ? "wait for the reduction before the sum is read"
+                       : "the reduction did not run");
+    return assay_home_offer(
+        home, home->scratch,
+        &(assay_offer_text){.kind = some_rows ? "reduction read too early" : "not reduced",
+                            .complexity = 0.1,
+                            .evidence = text});
 }
 
 assay_status assay_home_try_own_addend(assay_home *home, bool some_rows)
 {
     const assay_judged *j = home->judged;
     assay_run *run = assay_forced_run(home->forced);
-    const assay_seen *seen = NULL;
-    double *own;
-    char text[320];
-    int rank = 0;
-    if (n_ranks_of(home) < 2)
-        return ASSAY_OK;
-    while (rank < n_ranks_of(home) &&
-           !(seen = assay_run_find_partial(run, j->prompt, j->step, j->point, j->layer, rank)))
-        rank++;
-    if (!seen || !seen->has_values || count_of(seen) != home->n)
-        return ASSAY_OK;
-    ASSAY_TRY(assay_alloc(&own, (size_t)home->n, sizeof *own, "a rank's addend"));
-    assay_status s = assay_run_read(own, run, seen);
-    int64_t n = s == ASSAY_OK ? own_rows(home->scratch, home, own) : 0;
-    snprintf(
-        text, sizeof text,
-        some_rows
-            ? "%lld of %lld rows are still rank %d's own addend: wait for the reduction before "
-              "the sum is read"
-            : "%lld of %lld rows are rank %d's own addend: the reduction did not run",
-        (long long)n, (long long)home->pair.rows, rank);
-    if (n > 0 && some_rows == (n < home->pair.rows))
-        s = assay_home_offer(
-            home, home->scratch,
-            &(assay_offer_text){.kind = some_rows ? "reduction read too early" : "not reduced",
-                                .complexity = 0.1,
-                                .evidence = text});
+    double *own = NULL;
+    assay_status s = ASSAY_OK;
+    for (int rank = 0; rank < n_ranks_of(home); rank++) {
+        const assay_seen *seen =
+            assay_run_find_partial(run, j->prompt, j->step, j->point, j->layer, rank);
+        if (!seen || !seen->has_values || count_of(seen) != home->n)
+            continue;
+        if (!own)
+            ASSAY_GO(assay_alloc(&own, (size_t)home->n, sizeof *own, "a rank's addend"));
+        ASSAY_GO(assay_run_read(own, run, seen));
+        ASSAY_GO(offer_own(home, own, rank, some_rows));
+    }
+out:
     free(own);
     return s;
 }
