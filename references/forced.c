@@ -602,6 +602,8 @@ assay_status assay_forced_noise(double *noise, assay_forced *forced, int index,
     rounding.round_out = forced->rounding.round_out;
     rounding.round_weight = forced->rounding.round_weight;
     rounding.activations_q8 = forced->rounding.activations_q8;
+    if (knobs->key_scale != 1 || knobs->value_scale != 1) /* stored, scaled, stored again */
+        rounding.round_cache = rounding.round_out;
     ASSAY_TRY(assay_part_expect(noise, &at, j->seen, &rounding));
     ASSAY_TRY(add_score_noise(noise, variant, forced, j, &at, n, &rounding, true));
     for (int64_t i = 0; i < n; i++)

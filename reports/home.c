@@ -172,6 +172,15 @@ static assay_status rejudge_variant(assay_judged *rest, assay_home *h, const dou
     return s;
 }
 
+/* An explanation that is not finite where the value is explains nothing there. */
+static bool loses_values(const assay_home *h, const double *explained)
+{
+    for (int64_t i = 0; i < h->n; i++)
+        if (isfinite(h->got[i]) && !isfinite(explained[i]))
+            return true;
+    return false;
+}
+
 static assay_status measure(assay_offer *offer, assay_home *h, const double *explained)
 {
     const assay_judged *j = h->judged;
@@ -190,7 +199,7 @@ static assay_status measure(assay_offer *offer, assay_home *h, const double *exp
     ASSAY_TRY(assay_forced_rejudge(&rest, h->forced, h->index, explained, NULL));
     if (rest.is_home && h->variant && offer->explained > 0.5)
         ASSAY_TRY(rejudge_variant(&rest, h, explained));
-    offer->complete = !rest.is_home;
+    offer->complete = !rest.is_home && !loses_values(h, explained);
     if (j->n_nonfinite_added > 0 && rest.n_nonfinite_added == 0)
         offer->explained = 1; /* the error has no size; every such element is accounted for */
     /* fits with many free numbers swallow noise: penalised by degrees of freedom */
@@ -296,8 +305,8 @@ static int64_t take_partly(double *out, const assay_home *h, const double *varia
     return taken == n_parts ? 0 : taken;
 }
 
-static assay_status offer_partly(assay_home *home, const double *variant, double *room,
-                                 const assay_offer_text *text)
+assay_status assay_home_offer_partly(assay_home *home, const double *variant, double *room,
+                                     const assay_offer_text *text)
 {
     const assay_judged *j = home->judged;
     for (partly way = BY_ROWS; way < N_WAYS; way++) {
@@ -354,7 +363,7 @@ assay_status assay_home_offer_variant(assay_home *home, const assay_knobs *knobs
                                                       json_incref(text->fitted), text->evidence,
                                                       text->convention, text->shape_only}));
     if (home->n_offers == n_before || !home->offers[home->n_offers - 1].complete)
-        s = offer_partly(home, out, out + home->n, text);
+        s = assay_home_offer_partly(home, out, out + home->n, text);
 out:
     home->variant = NULL;
     json_decref(text->fitted);

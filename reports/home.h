@@ -83,6 +83,11 @@ assay_status assay_home_offer_relation(assay_home *home, const assay_offer_text 
 assay_status assay_home_offer_variant(assay_home *home, const assay_knobs *knobs,
                                       const assay_offer_text *text);
 
+/* Only the second half of that, for values from elsewhere; room: [rows, cols]; text->fitted stays
+ * yours. */
+assay_status assay_home_offer_partly(assay_home *home, const double *variant, double *room,
+                                     const assay_offer_text *text);
+
 /* The relative rest |got - variant| / |got| of a variant; for fits. Ids: share that differs. */
 assay_status assay_home_rest(double *rest, assay_home *home, const assay_knobs *knobs);
 

@@ -4,6 +4,8 @@
  */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "reports/home.h"
 
@@ -194,6 +196,66 @@ static assay_status try_fit(assay_home *home, bool index, bool base)
                  text);
 }
 
+#define MANY_POSITIONS 64
+
+/* Each token with the offset that fits it best; told when few offsets do (positions that start
+ * again, a second sequence counted on). */
+static assay_status try_each_row(assay_home *home)
+{
+    const assay_judged *j = home->judged;
+    bool used[2 * MANY_POSITIONS + 1] = {0};
+    int64_t cols = j->n_cols, n_moved = 0, first = -1;
+    int n_offsets = 0, most = 0;
+    double *rest;
+    char text[320];
+    if ((j->point != ASSAY_POINT_Q_ROPE && j->point != ASSAY_POINT_K_ROPE) || j->n_rows < 4)
+        return ASSAY_OK;
+    ASSAY_TRY(assay_alloc(&rest, (size_t)(home->n + 2 * j->n_rows), sizeof *rest, "offsets"));
+    double *offset = rest + j->n_rows, *best = offset + j->n_rows;
+    assay_status s = ASSAY_OK;
+    for (int k = 0; k <= 2 * MANY_POSITIONS && s == ASSAY_OK; k++) {
+        int d = k % 2 ? -(k + 1) / 2 : k / 2;
+        assay_knobs knobs = *home->knobs;
+        knobs.rope.position_offset_q += d;
+        knobs.rope.position_offset_k += d;
+        if (abs(d) >= j->first_row + j->n_rows)
+            break;
+        s = assay_forced_expect(home->scratch, home->forced, home->index, &knobs);
+        for (int64_t r = 0; r < j->n_rows; r++) {
+            double sum = 0;
+            for (int64_t i = r * cols; i < (r + 1) * cols; i++)
+                sum += (home->got[i] - home->scratch[i]) * (home->got[i] - home->scratch[i]);
+            if (k > 0 && !(sum < 0.5 * rest[r]))
+                continue;
+            rest[r] = sum;
+            offset[r] = d;
+            memcpy(best + r * cols, home->scratch + r * cols, (size_t)cols * sizeof *best);
+        }
+    }
+    for (int64_t r = 0; r < j->n_rows; r++) {
+        int d = (int)offset[r];
+        n_offsets += d != 0 && !used[d + MANY_POSITIONS];
+        used[d + MANY_POSITIONS] = true;
+        if (d != 0 && n_moved++ == 0) {
+            first = r;
+            most = d;
+        }
+    }
+    snprintf(text, sizeof text,
+             "%lld of %lld tokens are rotated for another position, from token %lld on by %+d",
+             (long long)n_moved, (long long)j->n_rows, (long long)first, most);
+    if (s == ASSAY_OK && n_offsets > 0 && n_offsets <= 4)
+        s = assay_home_offer(home, best,
+                             &(assay_offer_text){.kind = "positions of some tokens",
+                                                 .family = family_of(false),
+                                                 .complexity = 1.0 + n_offsets,
+                                                 .fitted = json_pack("{s:i, s:I}", "offset", most,
+                                                                     "first", (json_int_t)first),
+                                                 .evidence = text});
+    free(rest);
+    return s;
+}
+
 static assay_status try_all(assay_home *home, bool index)
 {
     ASSAY_TRY(try_flags(home, index));
@@ -202,7 +264,8 @@ static assay_status try_all(assay_home *home, bool index)
     if (assay_home_settled(home))
         return ASSAY_OK;
     ASSAY_TRY(try_fit(home, index, true));
-    return try_fit(home, index, false);
+    ASSAY_TRY(try_fit(home, index, false));
+    return index || assay_home_best(home) ? ASSAY_OK : try_each_row(home);
 }
 
 assay_status assay_fault_match_rope_phase(assay_home *home)

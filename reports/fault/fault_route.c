@@ -132,6 +132,31 @@ static assay_status try_groups(assay_home *home)
                  "forbidden groups at 0 for minus infinity give the choice");
 }
 
+/* The right weights, given to the chosen experts in another order. */
+static assay_status try_order(assay_home *home)
+{
+    int n = (int)home->judged->n_cols;
+    bool moved = false;
+    char order[160] = "";
+    size_t used = 0;
+    if (!assay_home_is(home, ASSAY_POINT_MOE_WEIGHTS) || n < 2 || n > ASSAY_RELATION_BLOCKS)
+        return ASSAY_OK;
+    assay_relation_blocks(&home->rel, home->scratch, &home->pair, n);
+    for (int i = 0; i < n && home->rel.kind == ASSAY_REL_PERMUTED; i++) {
+        moved = moved || home->rel.map[i] != i;
+        if (used < sizeof order)
+            used += (size_t)snprintf(order + used, sizeof order - used, " %d", home->rel.map[i]);
+    }
+    if (!moved)
+        return ASSAY_OK;
+    char text[320];
+    snprintf(text, sizeof text, "the weights are right, but in another order than the experts:%s",
+             order);
+    return assay_home_offer_relation(
+        home, &(assay_offer_text){
+                  .kind = "weights given to other experts", .family = "router", .evidence = text});
+}
+
 static assay_status try_weights(assay_home *home)
 {
     assay_knobs knobs = *home->knobs;
@@ -208,7 +233,9 @@ assay_status assay_fault_match_route(assay_home *home)
         ASSAY_TRY(try_groups(home));
     if (assay_home_is(home, ASSAY_POINT_MOE_TOPK))
         ASSAY_TRY(try_some_rows(home));
-    if (weights)
+    if (weights) {
         ASSAY_TRY(try_weights(home));
+        ASSAY_TRY(try_order(home));
+    }
     return ASSAY_OK;
 }
