@@ -1,4 +1,4 @@
-#include "reports/home.h"
+#include "reports/home_ranks.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -309,6 +309,17 @@ assay_status assay_home_offer_partly(assay_home *home, const double *variant, do
                                      const assay_offer_text *text)
 {
     const assay_judged *j = home->judged;
+    if (assay_home_take_slices(room, home, variant)) {
+        char kind[80];
+        snprintf(kind, sizeof kind, "%s, on some ranks", text->kind);
+        assay_offer_text some = *text;
+        some.kind = kind;
+        some.complexity += 0.1;
+        some.fitted = json_incref(text->fitted);
+        ASSAY_TRY(assay_home_offer(home, room, &some));
+        if (home->offers[home->n_offers - 1].complete)
+            return ASSAY_OK;
+    }
     for (partly way = BY_ROWS; way < N_WAYS; way++) {
         bool many = way == BY_ROWS ? j->n_rows > 1 : j->n_groups > 1;
         int64_t n = many ? take_partly(room, home, variant, way) : 0;

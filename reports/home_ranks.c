@@ -102,6 +102,18 @@ json_t *assay_home_slices_json(const assay_home_slices *slices)
     return json_pack("{s:o}", "ranks", ranks);
 }
 
+bool assay_home_take_slices(double *out, const assay_home *home, const double *variant)
+{
+    assay_home_slices s;
+    int64_t at;
+    if (!assay_home_slices_of(&s, home) || s.n_bad == 0 || s.n_bad == s.n)
+        return false;
+    for (int64_t i = 0; i < home->n; i++)
+        out[i] = s.bad[assay_home_slice_at(&at, &s, i % home->pair.cols)] ? variant[i]
+                                                                          : home->expected[i];
+    return true;
+}
+
 /* |x - expected| / |expected| of a rank's copy or its addend. */
 static double distance(const double *x, const double *y, int64_t n)
 {

@@ -32,6 +32,9 @@ json_t *assay_home_slices_json(const assay_home_slices *slices);
 /* Ranks whose slice or copy of the home's value is not what is expected. Fails: ASSAY_IO ... */
 assay_status assay_home_bad_ranks(assay_numbers *out, assay_home *home);
 
+/* The expected value with the wrong slices of `variant`. False: no slice is wrong, or all are. */
+bool assay_home_take_slices(double *out, const assay_home *home, const double *variant);
+
 /* RANK-SLICE: each wrong slice is another stretch of the expected axis, or ends too early. */
 assay_status assay_home_try_slices(assay_home *home);
 

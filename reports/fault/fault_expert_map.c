@@ -38,6 +38,15 @@ const assay_fault_kind assay_fault_kinds_expert_map[] = {
      .ints = {1},
      .needs = ASSAY_NEEDS_MOE,
      .home = "moe.expert.down moe.routed moe.expert.gate"},
+    {.name = "expert-offset",
+     .about = "a rank takes the experts value ids behind its own (whole experts per rank)",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_RANK_EXPERT_OFFSET,
+     .value = 2,
+     .needs = ASSAY_NEEDS_MOE,
+     .ranks = true,
+     .home = "moe.out"},
     {0}};
 
 static assay_status try_maps(assay_home *home)
@@ -209,11 +218,109 @@ out:
     return s;
 }
 
+#define MOST_EXPERTS 64 /* the least squares take as many parts */
+
+/* What each expert adds at its places, [E][rows, D], and behind them what is no expert's. Experts
+ * that no row chose are left out: which[i] is the expert of part i, -1 the rest. */
+static assay_status expert_parts(double *room, const double **parts, int *which, int *n,
+                                 assay_home *home)
+{
+    const assay_judged *j = home->judged;
+    int E = home->shape->n_expert, U = home->shape->n_expert_used;
+    double *ids = NULL, *weights = NULL, *down = NULL, *rest = room + (int64_t)E * home->n;
+    int64_t count, D = j->n_cols;
+    bool used[MOST_EXPERTS] = {false};
+    assay_status s;
+    *n = 0;
+    ASSAY_GO(assay_home_value(&ids, &count, home, ASSAY_POINT_MOE_TOPK, j->layer));
+    ASSAY_GO(assay_home_value(&weights, &count, home, ASSAY_POINT_MOE_WEIGHTS, j->layer));
+    ASSAY_GO(assay_alloc(&down, (size_t)(j->n_rows * U * D), sizeof *down, "experts"));
+    ASSAY_GO(assay_home_expert_outputs(down, home, 0));
+    memcpy(rest, home->expected, (size_t)home->n * sizeof *rest);
+    for (int64_t p = 0; p < j->n_rows * U; p++) {
+        int e = (int)ids[p];
+        used[e] = true;
+        for (int64_t d = 0; d < D; d++) {
+            room[e * home->n + p / U * D + d] += weights[p] * down[p * D + d];
+            rest[p / U * D + d] -= weights[p] * down[p * D + d];
+        }
+    }
+    for (int e = 0; e < E; e++)
+        if (used[e]) {
+            which[*n] = e;
+            parts[(*n)++] = room + e * home->n;
+        }
+    which[*n] = -1;
+    parts[(*n)++] = rest;
+out:
+    free(ids);
+    free(weights);
+    free(down);
+    return s;
+}
+
+static assay_status offer_counts(assay_home *home, const int *which, int n, int n_ranks)
+{
+    int E = home->shape->n_expert, missing = 0, twice = 0;
+    char text[320];
+    json_t *absent = json_array(), *more = json_array(), *ranks = json_array();
+    int last = -1;
+    for (int i = 0; i < n; i++) {
+        if (which[i] < 0)
+            continue;
+        if (fabs(home->rel.count[i]) < 0.02) {
+            missing++;
+            json_array_append_new(absent, json_integer(which[i]));
+            if (which[i] * n_ranks / E != last)
+                json_array_append_new(ranks, json_integer(last = which[i] * n_ranks / E));
+        } else if (fabs(home->rel.count[i] - 2) < 0.02) {
+            twice++;
+            json_array_append_new(more, json_integer(which[i]));
+        }
+    }
+    json_t *fitted = json_pack("{s:o, s:o, s:o}", "missing", absent, "twice", more, "ranks", ranks);
+    snprintf(text, sizeof text,
+             "%d experts of a rank's own are computed by no rank, %d by two: take id - first id of "
+             "the rank once",
+             missing, twice);
+    if (missing == 0) {
+        json_decref(fitted);
+        return ASSAY_OK;
+    }
+    return assay_home_offer_relation(home, &(assay_offer_text){.kind = "a rank's experts offset",
+                                                               .family = "experts of ranks",
+                                                               .complexity = 0.4,
+                                                               .fitted = fitted,
+                                                               .evidence = text});
+}
+
+/* Ranks that hold whole experts: one that takes others than its own leaves some out of the sum. */
+static assay_status try_offset(assay_home *home)
+{
+    int E = home->shape->n_expert, n, which[MOST_EXPERTS + 1];
+    int n_ranks = assay_run_about(assay_forced_run(home->forced))->n_ranks;
+    const double *parts[MOST_EXPERTS + 1];
+    double *room;
+    if (n_ranks < 2 || E % n_ranks || E >= MOST_EXPERTS)
+        return ASSAY_OK;
+    ASSAY_TRY(
+        assay_alloc(&room, (size_t)(E + 1) * (size_t)home->n, sizeof *room, "parts of experts"));
+    assay_status s = expert_parts(room, parts, which, &n, home);
+    if (s == ASSAY_OK && n > 1) {
+        assay_relation_components(&home->rel, home->scratch, &home->pair, parts, n);
+        s = offer_counts(home, which, n, n_ranks);
+    }
+    free(room);
+    return s == ASSAY_MISSING ? ASSAY_OK : s;
+}
+
 assay_status assay_fault_match_expert_map(assay_home *home)
 {
     const assay_judged *j = home->judged;
     if (j->against || j->is_ids || home->shape->n_expert == 0 || j->n_nonfinite_added > 0)
         return ASSAY_OK;
+    if (assay_home_is(home, ASSAY_POINT_MOE_OUT))
+        ASSAY_TRY(try_offset(home));
     if (!assay_home_covers(home, ASSAY_POINT_MOE_EXPERT_GATE) &&
         !assay_home_covers(home, ASSAY_POINT_MOE_EXPERT_UP) &&
         !assay_home_covers(home, ASSAY_POINT_MOE_EXPERT_DOWN))
