@@ -245,6 +245,7 @@ assay_status assay_diagnose(assay_result *result, assay_run *run, assay_oracle *
     check_conventions(&d);
     ASSAY_GO(add_notes(result, &d));
     ASSAY_GO(assay_diagnosis_vocab(result, run, options->file, options->reproduce));
+    ASSAY_GO(assay_diagnosis_selection(result, &d, options->reproduce));
     ASSAY_GO(assay_diagnosis_findings(result, &d, options->reproduce));
     ASSAY_GO(add_series(result, &d));
     ASSAY_GO(assay_series_expert_load(result, run));

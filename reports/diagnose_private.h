@@ -45,6 +45,9 @@ assay_status assay_diagnosis_drop_behind(assay_result *result, assay_diagnosis *
 /* Ids against text, where a prompt has both. file NULL: nothing is compared. */
 assay_status assay_diagnosis_vocab(assay_result *result, const assay_run *run,
                                    const assay_gguf *file, const char *reproduce);
+/* A run that keeps another number of keys than the model file says: a fact, no arithmetic. */
+assay_status assay_diagnosis_selection(assay_result *result, const assay_diagnosis *d,
+                                       const char *reproduce);
 /* Which rows, heads and channels carry the error, and how got relates to expected. */
 void assay_shape_describe(char *out, size_t room, const assay_home *home);
 

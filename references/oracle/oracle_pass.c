@@ -109,7 +109,7 @@ static int64_t axis_size(const assay_pass *pass, int step, char axis)
     case 'S':
         return n_keys;
     case 'X':
-        return pass->oracle->right.index_top_k < n_keys ? pass->oracle->right.index_top_k : n_keys;
+        return pass->knobs.index_top_k < n_keys ? pass->knobs.index_top_k : n_keys;
     case 'H':
         return s->n_head;
     case 'G':

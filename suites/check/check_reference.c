@@ -7,6 +7,7 @@
 
 #include "references/compare.h"
 #include "reports/compared.h"
+#include "reports/diagnose.h"
 #include "suites/check.h"
 
 #define MAX_DETAILS 20
@@ -63,6 +64,38 @@ static assay_status judge(assay_check_row *row, assay_check_context *c,
                            agreement);
 }
 
+/*
+ * The engine does what the model file says, and the reference does something else: then the file
+ * (or the reference) is at fault, and the forced pass over the reference names what they disagree
+ * in: a key that was changed, a weight of another model.
+ */
+static assay_status diagnose_reference(assay_check_row *row, assay_check_context *c)
+{
+    assay_oracle *oracle;
+    char reproduce[8192];
+    int before = c->result->n_findings;
+    int64_t n_points = c->result->n_points, n_judged = c->result->n_judged;
+    ASSAY_TRY(assay_check_oracle(&oracle, c));
+    snprintf(reproduce, sizeof reproduce, "assay diagnose %s --model %s",
+             c->options->reference_path, c->options->model_path);
+    assay_diagnose_options d = {.reproduce = reproduce, .forced = {.last_layer = -1}};
+    assay_status s = assay_diagnose(c->result, c->reference, oracle, &d);
+    c->result->n_points = n_points; /* coverage is that of the engine's run */
+    c->result->n_judged = n_judged;
+    if (s == ASSAY_CANNOT_JUDGE)
+        return assay_strings_add(&row->details, "the reference against the file: %s",
+                                 assay_error_text());
+    ASSAY_TRY(s);
+    for (int i = before; i < c->result->n_findings; i++)
+        ASSAY_TRY(assay_strings_add(&c->result->findings[i].evidence,
+                                    "the engine computes what this model file says; the reference "
+                                    "computes this: the file and the reference disagree"));
+    if (c->result->n_findings > before && row->verdict == ASSAY_VERDICT_PASS)
+        return assay_check_say(row, ASSAY_VERDICT_FAIL, "the reference is of another model: %s",
+                               c->result->findings[before].sentence);
+    return ASSAY_OK;
+}
+
 assay_status assay_check_reference(assay_check_row *row, assay_check_context *context)
 {
     assay_run *run;
@@ -71,8 +104,14 @@ assay_status assay_check_reference(assay_check_row *row, assay_check_context *co
         return assay_check_say(row, ASSAY_VERDICT_SKIP, "no reference given (--reference REF)");
     ASSAY_TRY(assay_check_capture(&run, context));
     ASSAY_TRY(assay_compare_runs(&comparison, run, context->reference, context->twin));
+    const assay_agreement *a = assay_comparison_agreement(comparison);
+    /* behind a choice that differs nothing is compared; then the forced pass has the last word */
+    bool differs = a && a->n_top1_equal < a->n_rows;
     assay_status s = judge(row, context, comparison);
     assay_result_add_agreement(context->result, comparison, run);
     assay_comparison_free(comparison);
+    if (s == ASSAY_OK && !context->n_ops_findings &&
+        (row->verdict != ASSAY_VERDICT_PASS || differs))
+        s = diagnose_reference(row, context);
     return s;
 }

@@ -44,7 +44,7 @@
         const TTest *expect_tests_[] = {__VA_ARGS__};                                              \
         Suite *suite = suite_create(name);                                                         \
         TCase *tcase = tcase_create(name);                                                         \
-        tcase_set_timeout(tcase, 240);                                                             \
+        tcase_set_timeout(tcase, 800);                                                             \
         for (size_t i = 0; i < sizeof expect_tests_ / sizeof *expect_tests_; i++)                  \
             tcase_add_test(tcase, expect_tests_[i]);                                               \
         suite_add_tcase(suite, tcase);                                                             \
