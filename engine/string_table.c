@@ -18,7 +18,7 @@ assay_status assay_grow(void *array, int64_t *capacity, int64_t need, size_t siz
     void *grown =
         (uint64_t)wanted > SIZE_MAX / 2 / size ? NULL : realloc(old, (size_t)wanted * size);
     if (!grown)
-        return assay_fail(ASSAY_NO_MEMORY, "%s: cannot have %lld elements of %zu bytes", what,
+        return assay_fail(ASSAY_NO_MEMORY, "%s: no memory for %lld elements of %zu bytes", what,
                           (long long)wanted, size);
     memcpy(array, &grown, sizeof grown);
     *capacity = wanted;
@@ -93,7 +93,7 @@ static assay_status keep_bytes(const char **kept, assay_string_table *table, con
         uint32_t size = n > BLOCK_BYTES ? (uint32_t)n : BLOCK_BYTES;
         char **blocks = realloc(table->blocks, ((size_t)table->n_blocks + 1) * sizeof *blocks);
         if (!blocks)
-            return assay_fail(ASSAY_NO_MEMORY, "string table: cannot have %d blocks",
+            return assay_fail(ASSAY_NO_MEMORY, "string table: no memory for %d blocks",
                               table->n_blocks + 1);
         table->blocks = blocks;
         ASSAY_TRY(assay_alloc(&blocks[table->n_blocks], size, 1, "strings"));

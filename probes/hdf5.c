@@ -87,7 +87,7 @@ static herr_t add_name(hid_t group, const char *name, const H5L_info_t *link, vo
     }
     w->names->items[w->names->n] = strdup(name);
     if (!w->names->items[w->names->n]) {
-        w->status = assay_fail(ASSAY_NO_MEMORY, "names of group '%s'", w->group);
+        w->status = assay_fail(ASSAY_NO_MEMORY, "no memory for the names of group '%s'", w->group);
         return -1;
     }
     w->names->n++;

@@ -75,7 +75,7 @@ assay_status assay_pass_add_step(int *step, assay_pass *pass, const int32_t *tok
                               (long long)i, pass->n_steps, tokens[i], pass->oracle->shape.n_vocab);
     oracle_step *grown = realloc(pass->steps, (size_t)(pass->n_steps + 1) * sizeof *grown);
     if (!grown)
-        return assay_fail(ASSAY_NO_MEMORY, "steps of a pass");
+        return assay_fail(ASSAY_NO_MEMORY, "no memory for the steps of a pass");
     pass->steps = grown;
     oracle_step *at = &grown[pass->n_steps];
     *at = (oracle_step){.n_tokens = n_tokens, .first_position = first_position};
@@ -220,7 +220,7 @@ assay_status assay_pass_put(assay_pass *pass, int step, assay_point point, int l
                           (long long)want);
     double **slot = assay_oracle_store_slot(&pass->put, pass->oracle, step, point, layer), *copy;
     if (!slot)
-        return assay_fail(ASSAY_NO_MEMORY, "captured values");
+        return assay_fail(ASSAY_NO_MEMORY, "no memory for captured values");
     ASSAY_TRY(assay_alloc(&copy, (size_t)n, sizeof *copy, "captured values"));
     memcpy(copy, values, (size_t)n * sizeof *copy);
     free(*slot);
@@ -390,7 +390,8 @@ assay_status assay_oracle_value(const double **out, oracle_eval *e, int step, as
         s == ASSAY_OK ? assay_oracle_store_slot(e->memo, e->oracle, step, point, layer) : NULL;
     if (!slot) {
         free(made);
-        return s != ASSAY_OK ? s : assay_fail(ASSAY_NO_MEMORY, "values of a point");
+        return s != ASSAY_OK ? s
+                             : assay_fail(ASSAY_NO_MEMORY, "no memory for the values of a point");
     }
     *slot = made;
     *out = made;

@@ -160,8 +160,8 @@ static assay_status decode_chunk(oracle_chunk **out, assay_oracle *o, const orac
         ;
     oracle_chunk *c = malloc((size_t)head + (size_t)count * sizeof(double));
     if (!c)
-        return assay_fail(ASSAY_NO_MEMORY, "%lld bytes for tensor '%s'", (long long)bytes,
-                          w->info->name);
+        return assay_fail(ASSAY_NO_MEMORY, "no memory: %lld bytes for tensor '%s'",
+                          (long long)bytes, w->info->name);
     *c = (oracle_chunk){.info = w->info,
                         .slice = slice,
                         .row = row,

@@ -1,11 +1,12 @@
 /*
  * assay check: the list before serving.
  */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
-#include "reports/render.h"
 #include "suites/check.h"
 #include "suites/checklist.h"
 #include "suites/record.h"
@@ -98,7 +99,9 @@ static assay_status sign(const assay_result *result, const own *o, const assay_o
     char path[4200], reference[4096] = "", twin[4096] = "";
     if (!common->report_dir)
         return assay_fail(ASSAY_USAGE, "--sign needs --report DIR, where the record is filed");
-    ASSAY_TRY(assay_render_make_folder(common->report_dir));
+    if (mkdir(common->report_dir, 0777) != 0 && errno != EEXIST)
+        return assay_fail(ASSAY_IO, "'%s': the folder cannot be made: %s", common->report_dir,
+                          strerror(errno));
     if (o->reference) /* FILE:PROMPT */
         snprintf(reference, sizeof reference, "%.*s", (int)strcspn(o->reference, ":"),
                  o->reference);

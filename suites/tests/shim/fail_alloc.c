@@ -1,8 +1,9 @@
 /*
  * Loaded before the C library (LD_PRELOAD): the allocation number ASSAY_FAIL_AT (from 1) fails, and
- * with ASSAY_FAIL_ON set every later one too. Allocations of libgomp, OpenBLAS, HDF5 and the loader
- * are not counted: those end the process themselves when one fails (HDF5 1.10.8 calls itself
- * without end). ASSAY_FAIL_COUNT names a file that gets the number of allocations at exit.
+ * with ASSAY_FAIL_ON set every later one too. Allocations of libgomp, OpenBLAS, HDF5, OpenSSL and
+ * the loader are not counted: when one fails, those end the process or crash on their own (HDF5
+ * 1.10.8 calls itself without end, OpenSSL 3.0 takes a lock that it did not get). ASSAY_FAIL_COUNT
+ * names a file that gets the number of allocations at exit.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -41,7 +42,8 @@ static int n_spared;
 
 static int note_object(struct dl_phdr_info *info, size_t size, void *user)
 {
-    static const char *const names[] = {"libgomp", "libomp", "libopenblas", "libhdf5", "ld-linux"};
+    static const char *const names[] = {"libgomp", "libomp",    "libopenblas",
+                                        "libhdf5", "libcrypto", "ld-linux"};
     (void)size, (void)user;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         for (int h = 0; strstr(info->dlpi_name, names[i]) && h < info->dlpi_phnum; h++) {
@@ -109,4 +111,22 @@ int posix_memalign(void **out, size_t alignment, size_t n)
 void *aligned_alloc(size_t alignment, size_t n)
 {
     return fails(__builtin_return_address(0)) ? NULL : __libc_memalign(alignment, n);
+}
+
+/* In the C library, so that whoever calls them would look like the C library. */
+char *strdup(const char *text)
+{
+    size_t n = strlen(text) + 1;
+    char *copy = fails(__builtin_return_address(0)) ? NULL : __libc_malloc(n);
+    return copy ? memcpy(copy, text, n) : NULL;
+}
+
+char *strndup(const char *text, size_t most)
+{
+    size_t n = strnlen(text, most);
+    char *copy = fails(__builtin_return_address(0)) ? NULL : __libc_malloc(n + 1);
+    if (!copy)
+        return NULL;
+    copy[n] = 0;
+    return memcpy(copy, text, n);
 }
