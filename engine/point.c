@@ -72,8 +72,12 @@ assay_status assay_point_parse(assay_point *point, int *layer, bool *partial, co
     if (is_partial)
         length -= sizeof suffix - 1;
     for (int i = 0; i < ASSAY_POINT_COUNT; i++)
-        if (strlen(table[i].name) == length && !memcmp(table[i].name, rest, length) &&
-            table[i].per_layer == (n >= 0)) {
+        if (strlen(table[i].name) == length && !memcmp(table[i].name, rest, length)) {
+            if (table[i].per_layer != (n >= 0))
+                return assay_fail(ASSAY_MISSING,
+                                  n < 0 ? "point '%s' is one of every layer: blk.<layer>.%s"
+                                        : "point '%s' is not of a layer: %s",
+                                  name, rest);
             *point = (assay_point)i;
             *layer = (int)n;
             if (partial)

@@ -176,6 +176,14 @@ static assay_status check_model(assay_result *result, const assay_run *run, cons
     if (!info->is_complete)
         ASSAY_TRY(assay_strings_add(&result->notes, "%s is incomplete: the capture was cut off",
                                     info->path));
+    assay_gguf_string kind;
+    if (*info->architecture && file && !assay_gguf_str(&kind, file, "general.architecture") &&
+        (strlen(info->architecture) != kind.n || memcmp(info->architecture, kind.bytes, kind.n)))
+        return assay_fail(ASSAY_CANNOT_JUDGE,
+                          "%s is a capture of another model: its architecture is '%s', that of %s "
+                          "is '%.*s'",
+                          info->path, info->architecture, assay_gguf_path(file), (int)kind.n,
+                          kind.bytes);
     if (!info->model_sha256[0] || !file)
         return assay_strings_add(&result->notes,
                                  "same model: unproven (%s carries no hash of its model); shapes "

@@ -184,8 +184,12 @@ static assay_status set_words(assay_finding *f, const assay_located *l)
                                where, layers, tail));
         else
             ASSAY_TRY(set_text(&f->sentence, "%s is wrong on its inputs, %s", f->point, tail));
-        return set_text(&f->advice, "Run the op alone on the captured inputs (assay repro) and "
-                                    "compare element by element; the shape above says where.");
+        return set_text(
+            &f->advice,
+            "Look at the elements (assay show CAPTURE %s) and run the op alone on the captured "
+            "inputs; the shape above says where. When most points are wrong, ask first "
+            "whether MODEL is what was run.",
+            f->point);
     }
     const assay_fault *fault = assay_fault_at(l->fault);
     ASSAY_TRY(set_text(&f->fault_class, "%s", fault->name));

@@ -86,14 +86,29 @@ out:
     return s;
 }
 
+assay_status assay_render_make_folder(const char *folder)
+{
+    char *path = strdup(folder);
+    if (!path)
+        return assay_fail(ASSAY_NO_MEMORY, "'%s': no memory for the path", folder);
+    for (char *c = path + 1; *path && *c; c++)
+        if (*c == '/') { /* those above; the last mkdir says what is wrong */
+            *c = '\0';
+            mkdir(path, 0777);
+            *c = '/';
+        }
+    free(path);
+    return mkdir(folder, 0777) != 0 && errno != EEXIST ? failed("make the folder", folder)
+                                                       : ASSAY_OK;
+}
+
 assay_status assay_render_folder(const char *folder, const assay_result *result,
                                  const assay_render_options *options)
 {
     assay_render_options plain = *options; /* files are read without a terminal */
     plain.color = false;
     plain.quiet = false;
-    if (mkdir(folder, 0777) != 0 && errno != EEXIST)
-        return failed("make the folder", folder);
+    ASSAY_TRY(assay_render_make_folder(folder));
     for (int i = 0; i < assay_renderer_count(); i++)
         ASSAY_TRY(write_one(folder, &table[i], result, &plain));
     return ASSAY_OK;

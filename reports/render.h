@@ -27,6 +27,8 @@ int assay_renderer_count(void);
 const assay_renderer *assay_renderer_at(int index);
 const assay_renderer *assay_renderer_find(const char *name);
 
+/* The folder and those above it, unless they are there. */
+assay_status assay_render_make_folder(const char *folder);
 /* Every renderer's file into a folder, each written to a temporary name, synced and renamed. */
 assay_status assay_render_folder(const char *folder, const assay_result *result,
                                  const assay_render_options *options);

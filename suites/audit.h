@@ -44,6 +44,7 @@ typedef struct assay_audit {
     int n_findings, n_room;
     assay_strings notes;
     int64_t n_tensors, n_aside; /* seen; known and not used by the architecture's trunk */
+    int64_t n_alike;            /* judged against the same tensor of other layers */
     int64_t n_undecodable;      /* types that hold no weights */
     uint64_t bytes_read, bytes_hole;
     double seconds; /* of contents */

@@ -110,6 +110,7 @@ static assay_status judge_size(assay_audit *audit, const judged *j, double media
     int usual = audit_scan_median_exponent(s);
     if (is_bias(name) || s->n_sampled == 0 || j->size == 0)
         return ASSAY_OK;
+    audit->n_alike += median > 0;
     if (median > 0 && (j->size > LAYER_RATIO * median || j->size < median / LAYER_RATIO))
         return assay_audit_add(audit, ASSAY_AUDIT_SCALE, name, -1, s->n_rows, 0.95,
                                "'%s': values of size %.3g, the same tensor of other layers has "

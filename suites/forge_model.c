@@ -262,7 +262,9 @@ static assay_status spoil(forge_tensor *list, int64_t *n, char at[64], const ass
     const char *name = o->wrong_at ? o->wrong_at : "blk.1.attn_output.weight";
     forge_tensor *t = find_tensor(list, *n, name);
     if (wrong == FORGE_RIGHT)
-        return assay_fail(ASSAY_USAGE, "no kind of wrong tensor is called '%s'", o->wrong);
+        return assay_fail(ASSAY_USAGE,
+                          "no kind of wrong tensor is called '%s' (`assay help forge` has them)",
+                          o->wrong);
     if (!t && !o->wrong_at)
         t = find_tensor(list, *n, "blk.0.attn_output.weight");
     if (!t)
@@ -289,7 +291,9 @@ static assay_status check_type(int *number, const assay_forge_options *o)
 {
     const assay_quant *quant = assay_quant_by_name(o->type ? o->type : "q8_0");
     if (!quant || !quant->decode)
-        return assay_fail(ASSAY_USAGE, "no type of weights is called '%s'", o->type);
+        return assay_fail(ASSAY_USAGE,
+                          "no type of weights is called '%s' (`assay list quants` has them)",
+                          o->type);
     if (!quant->encode && !o->skeleton)
         return assay_fail(ASSAY_USAGE,
                           "type '%s' can be read and not written (a skeleton can have it)",

@@ -39,7 +39,7 @@ static const struct argp_option engine_options[] = {
     {"ranks", KEY_RANKS, "N", 0, "Tensor-parallel ranks (default 1)", 0},
     {"chunk", KEY_CHUNK, "N", 0, "Prefill in chunks of N tokens (default: at once)", 0},
     {"plant", KEY_PLANT, "KIND[:layer=A,head=B,rank=R,step=S,value=V]", 0,
-     "Plant a fault in the engine (`assay list faults` has the kinds); may be repeated", 0},
+     "Plant a fault in the engine (`assay list plants` has the kinds); may be repeated", 0},
     {0}};
 
 static const struct argp_option prompt_options[] = {
@@ -106,7 +106,7 @@ static void add_plant(assay_options *o, const char *arg, const struct argp_state
     if (o->n_plants == ASSAY_MAX_PLANTS)
         argp_error(state, "--plant may be given %d times at most", ASSAY_MAX_PLANTS);
     else if (assay_plant_parse(&o->plants[o->n_plants], arg) != ASSAY_OK)
-        argp_error(state, "--plant '%s': %s", arg, assay_error_text());
+        argp_error(state, "%s", assay_error_text());
     else
         o->n_plants++;
 }

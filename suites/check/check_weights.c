@@ -39,9 +39,11 @@ static assay_status judge(assay_check_row *row, const assay_audit *audit, const 
                                (long long)audit->n_undecodable, (long long)audit->n_tensors);
     return assay_check_say(row, ASSAY_VERDICT_PASS,
                            "%lld tensors: all there, none unknown, finite, no zero or repeated "
-                           "rows, scales alike over layers%s%s",
-                           (long long)audit->n_tensors, against ? "; equal to " : "",
-                           against ? against : "");
+                           "rows, %s%s%s",
+                           (long long)audit->n_tensors,
+                           audit->n_alike ? "scales alike over layers"
+                                          : "scales not compared (that takes three layers)",
+                           against ? "; equal to " : "", against ? against : "");
 }
 
 assay_status assay_check_weights(assay_check_row *row, assay_check_context *context)

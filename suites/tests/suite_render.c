@@ -249,9 +249,11 @@ START_TEST(folder_holds_every_file_and_no_leftover)
     ck_assert_int_eq(fscanf(pipe, "%d", &n), 1);
     pclose(pipe);
     ck_assert_int_eq(n, assay_renderer_count());
-    snprintf(path, sizeof path, "%s/no/such/folder", folder);
+    snprintf(path, sizeof path, "%s/more/folders", folder);
+    EXPECT_OK(assay_render_folder(path, &result, &(assay_render_options){0}));
+    snprintf(path, sizeof path, "%s/result.json/folder", folder);
     EXPECT_FAILS(ASSAY_IO, assay_render_folder(path, &result, &(assay_render_options){0}));
-    EXPECT_SAYS("no/such/folder");
+    EXPECT_SAYS("result.json/folder");
     assay_result_clear(&result);
 }
 END_TEST

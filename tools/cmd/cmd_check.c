@@ -1,12 +1,11 @@
 /*
  * assay check: the list before serving.
  */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
+#include "reports/render.h"
 #include "suites/check.h"
 #include "suites/checklist.h"
 #include "suites/record.h"
@@ -99,9 +98,7 @@ static assay_status sign(const assay_result *result, const own *o, const assay_o
     char path[4200], reference[4096] = "", twin[4096] = "";
     if (!common->report_dir)
         return assay_fail(ASSAY_USAGE, "--sign needs --report DIR, where the record is filed");
-    if (mkdir(common->report_dir, 0777) != 0 && errno != EEXIST)
-        return assay_fail(ASSAY_IO, "'%s': the folder cannot be made: %s", common->report_dir,
-                          strerror(errno));
+    ASSAY_TRY(assay_render_make_folder(common->report_dir));
     if (o->reference) /* FILE:PROMPT */
         snprintf(reference, sizeof reference, "%.*s", (int)strcspn(o->reference, ":"),
                  o->reference);

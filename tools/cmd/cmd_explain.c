@@ -5,14 +5,30 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "reports/fault.h"
+#include "reports/text.h"
 #include "tools/options.h"
+
+enum { WIDTH = 100 };
+
+/* What findings carry when no class fits; not a row of the table, since nothing can be planted. */
+static const assay_fault unknown = {
+    .name = "UNKNOWN",
+    .definition =
+        "A value is wrong, and no class of the table explains how. `assay compare` always "
+        "says so, because it has only values; `assay diagnose` says so when no "
+        "explanation removes the error.",
+    .advice =
+        "After compare: `assay diagnose CANDIDATE --model MODEL`. After diagnose: look at the "
+        "shape of the error (rows, heads, channels) and at the elements (`assay show`). When "
+        "most points are wrong, ask first whether MODEL is what was run."};
 
 static json_t *to_json(const assay_fault *fault)
 {
     json_t *kinds = json_array();
-    for (const assay_fault_kind *k = fault->kinds; k->name; k++) {
+    for (const assay_fault_kind *k = fault->kinds; k && k->name; k++) {
         json_t *row = json_pack("{s:s, s:s, s:s}", "kind", k->name, "about", k->about, "home",
                                 k->home ? k->home : "");
         json_array_append_new(kinds, row);
@@ -23,8 +39,13 @@ static json_t *to_json(const assay_fault *fault)
 
 static void print(const assay_fault *fault)
 {
-    printf("%s\n\n%s\n\nWhat to do: %s\n", fault->name, fault->definition, fault->advice);
-    if (!fault->kinds[0].name) {
+    printf("%s\n\n", fault->name);
+    assay_text_wrap(stdout, fault->definition, 0, 0, WIDTH);
+    printf("\nWhat to do: ");
+    assay_text_wrap(stdout, fault->advice, 12, 0, WIDTH);
+    if (fault == &unknown)
+        return;
+    if (!fault->kinds || !fault->kinds[0].name) {
         printf("\nCannot be planted in this engine yet.\n");
         return;
     }
@@ -45,6 +66,11 @@ int assay_cmd_explain(int argc, char **argv)
     if (!assay_options_parse(&common, &status, &cli, argc, argv))
         return status;
     const assay_fault *fault = assay_fault_find(common.args[0]);
+    int of_kind;
+    if (!fault && assay_fault_kind_find(common.args[0], &of_kind)) /* a plant: its class */
+        fault = assay_fault_at(of_kind);
+    if (!fault && !strcasecmp(common.args[0], unknown.name))
+        fault = &unknown;
     if (!fault) {
         char list[1024] = "";
         size_t n = 0;

@@ -12,9 +12,10 @@
 enum { KEY_ROWS = 0x400, KEY_HEADS, KEY_COLUMNS, KEY_REFERENCE };
 
 static const struct argp_option options[] = {
-    {"rows", KEY_ROWS, "A-B", 0, "Only these rows of the first axis (tokens; heads of attn.probs)",
+    {"rows", KEY_ROWS, "A-B", 0,
+     "Only these rows of the first axis: tokens; heads of attn.probs (default 0-3; JSON: all)", 0},
+    {"heads", KEY_HEADS, "A-B", 0, "Only these entries of the second axis (default 0-3; JSON: all)",
      0},
-    {"heads", KEY_HEADS, "A-B", 0, "Only these entries of the second axis", 0},
     {"columns", KEY_COLUMNS, "A-B", 0, "Only these entries of the last axis (default 0-7)", 0},
     {"reference", KEY_REFERENCE, "REF", 0, "Shows this capture's numbers underneath", 0},
     {0}};
@@ -85,17 +86,41 @@ static int64_t end_of(span s, int64_t n)
     return s.last < 0 || s.last >= n ? n : s.last + 1;
 }
 
+/* Text: the first few unless asked for; JSON has them all. */
+static int64_t end_shown(span s, int64_t n)
+{
+    return s.last < 0 && n > 4 ? 4 : end_of(s, n);
+}
+
 static void print_row(const char *mark, const value *v, const own *o, int64_t r, int64_t h)
 {
     const double *x = v->x + (r * v->n_heads + h) * v->n_columns;
     int64_t last = end_of(o->columns, v->n_columns);
     if (v->n_heads > 1)
-        printf("%s%5lld,%-4lld", mark, (long long)r, (long long)h);
+        printf("%-3s%5lld,%-4lld", mark, (long long)r, (long long)h);
     else
-        printf("%s%5lld     ", mark, (long long)r);
+        printf("%-3s%5lld     ", mark, (long long)r);
     for (int64_t c = o->columns.first; c < last; c++)
         printf(" %12.6g", x[c]);
     printf("%s\n", last < v->n_columns ? " ..." : "");
+}
+
+/* Of the whole value, so that the first rows alone do not mislead. */
+static void print_distance(const value *v, const value *ref)
+{
+    double d = 0, dot = 0, mine = 0, theirs = 0;
+    int64_t n = v->n_rows * v->n_heads * v->n_columns;
+    for (int64_t i = 0; i < n; i++) {
+        d += (v->x[i] - ref->x[i]) * (v->x[i] - ref->x[i]);
+        dot += v->x[i] * ref->x[i];
+        mine += v->x[i] * v->x[i];
+        theirs += ref->x[i] * ref->x[i];
+    }
+    printf("  whole value: relative L2 %.3g, cosine %.6g\n",
+           theirs > 0 ? sqrt(d / theirs)
+           : d > 0    ? INFINITY
+                      : 0,
+           dot / sqrt(mine * theirs));
 }
 
 static double row_distance(const value *v, const value *ref, int64_t row)
@@ -137,15 +162,22 @@ static void print_value(const value *v, const value *ref, const own *o)
 {
     if (!v->x)
         return;
-    for (int64_t r = o->rows.first; r < end_of(o->rows, v->n_rows); r++)
-        for (int64_t h = o->heads.first; h < end_of(o->heads, v->n_heads); h++) {
+    if (ref)
+        print_distance(v, ref);
+    int64_t rows = end_shown(o->rows, v->n_rows), heads = end_shown(o->heads, v->n_heads);
+    for (int64_t r = o->rows.first; r < rows; r++)
+        for (int64_t h = o->heads.first; h < heads; h++) {
             print_row("", v, o, r, h);
             if (!ref)
                 continue;
             print_row("  =", ref, o, r, h);
-            printf("        relative L2 of the row: %.3g\n",
+            printf("           relative L2 of the row: %.3g\n",
                    row_distance(v, ref, r * v->n_heads + h));
         }
+    if (rows < v->n_rows)
+        printf("  ... %lld more rows (--rows A-B)\n", (long long)(v->n_rows - rows));
+    if (heads < v->n_heads)
+        printf("  ... %lld more heads (--heads A-B)\n", (long long)(v->n_heads - heads));
 }
 
 static json_t *number(double x)
@@ -206,6 +238,8 @@ static assay_status show_seen(job *j, int prompt, int step, const assay_seen *se
         print_head("", &v, name, step);
         if (other)
             print_head("  = ", &ref, name, step);
+        if (other && !same_shape(&v, &ref))
+            puts("  (the shapes differ or values are missing: no row of the reference is shown)");
         print_value(&v, other && same_shape(&v, &ref) ? &ref : NULL, j->own);
     }
     j->n_shown += s == ASSAY_OK;
@@ -216,7 +250,8 @@ static assay_status show_seen(job *j, int prompt, int step, const assay_seen *se
 
 static assay_status show(job *j)
 {
-    ASSAY_TRY(assay_point_parse(&j->point, &j->layer, NULL, j->common->args[1]));
+    if (assay_point_parse(&j->point, &j->layer, NULL, j->common->args[1]) != ASSAY_OK)
+        return assay_within(ASSAY_USAGE, "POINT");
     ASSAY_TRY(assay_options_run(&j->run, j->common, &j->common->args[0], 1));
     if (j->own->reference)
         ASSAY_TRY(assay_options_run(&j->reference, j->common, &j->own->reference, 1));
@@ -228,8 +263,9 @@ static assay_status show(job *j)
                     ASSAY_TRY(show_seen(j, p, s, seen));
             }
     if (j->n_shown == 0)
-        return assay_fail(ASSAY_MISSING, "'%s' holds no value at '%s'", j->common->args[0],
-                          j->common->args[1]);
+        return assay_fail(ASSAY_MISSING,
+                          "'%s' holds no value at '%s' (`assay inspect -v %s` lists what it holds)",
+                          j->common->args[0], j->common->args[1], j->common->args[0]);
     return ASSAY_OK;
 }
 
