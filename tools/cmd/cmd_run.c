@@ -170,8 +170,10 @@ static assay_status generate(job *j)
     if (j->world && common->n_ranks > 1 && common->n_ranks != j->world->n_ranks)
         return assay_fail(ASSAY_USAGE, "--ranks %d, and mpirun has started %d", common->n_ranks,
                           j->world->n_ranks);
-    if (j->world)
-        return run_rank(j, j->world);
+    if (j->world) {
+        assay_status s = run_rank(j, j->world);
+        return s == ASSAY_OK ? s : assay_within(s, "rank %d", j->world->rank);
+    }
     if (common->n_ranks > 1)
         return assay_ranks_run(common->n_ranks, run_rank, j);
     return run_rank(j, NULL);
@@ -238,6 +240,10 @@ int assay_cmd_run(int argc, char **argv)
     else
         status = 0;
 #ifdef ASSAY_HAS_MPI
+    if (j.world && s != ASSAY_OK) { /* the others may be waiting in a collective */
+        fflush(stderr);
+        assay_comm_fail(j.world, "said above");
+    }
     assay_mpi_close(j.world);
 #endif
     assay_ids_clear(&j.prompt);
