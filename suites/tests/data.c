@@ -40,7 +40,7 @@ const char *data_large(const char *name)
     return access(path, R_OK) ? NULL : path;
 }
 
-static char scratch[64];
+static char scratch[256];
 static pid_t owner;
 
 static int remove_one(const char *path, const struct stat *st, int flag, struct FTW *ftw)
@@ -60,7 +60,8 @@ static void clean(void)
 const char *data_scratch(const char *name)
 {
     if (!scratch[0]) {
-        strcpy(scratch, "/tmp/assay-test-XXXXXX");
+        const char *tmp = getenv("TMPDIR");
+        snprintf(scratch, sizeof scratch, "%s/assay-test-XXXXXX", tmp ? tmp : P_tmpdir);
         if (!mkdtemp(scratch))
             abort();
         owner = getpid();

@@ -8,10 +8,13 @@
 #include "reports/render.h"
 #include "reports/series.h"
 
+/* What a shell would make, were one ever given a name out of a file. */
+#define CANARY P_tmpdir "/assay-owned"
+
 /* The hostile result, with every kind of picture. */
 static void forge_with_pictures(assay_result *result, int n_layers)
 {
-    static const char bad[] = "it's `touch /tmp/assay-owned` $(x) @y 'z\"\n!system 'touch'";
+    static const char bad[] = "it's `touch " CANARY "` $(x) @y 'z\"\n!system 'touch'";
     static const char *const names[] = {"attn.in_norm", "attn.q_a", "attn.proj", "out"};
     double map[6] = {0, 1, NAN, INFINITY, -2, 3}, x[3] = {1, 2, NAN}, y[3] = {1, INFINITY, 3};
     const char *labels[3] = {bad, "b", "c"};
@@ -80,10 +83,10 @@ END_TEST
 START_TEST(page_carries_out_no_text_of_a_stranger)
 {
     assay_result result;
-    unlink("/tmp/assay-owned");
+    unlink(CANARY);
     forge_with_pictures(&result, 2);
     char *page = forge_rendered("html", &result, 0);
-    ck_assert_int_ne(access("/tmp/assay-owned", F_OK), 0);
+    ck_assert_int_ne(access(CANARY, F_OK), 0);
     ck_assert_ptr_null(strstr(page, "a<b>"));
     ck_assert_ptr_nonnull(strstr(page, "a&lt;b&gt;&amp;"));
     free(page);

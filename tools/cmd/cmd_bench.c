@@ -189,7 +189,8 @@ static assay_status bench(job *j, assay_options *common)
         j->tokens[i] = (int32_t)((i * 7919LL + 13) % hparams->n_vocab);
         j->positions[i] = i;
     }
-    snprintf(j->folder, sizeof j->folder, "/tmp/assay-bench-XXXXXX");
+    const char *tmp = getenv("TMPDIR");
+    snprintf(j->folder, sizeof j->folder, "%s/assay-bench-XXXXXX", tmp ? tmp : P_tmpdir);
     if (!mkdtemp(j->folder))
         return assay_fail(ASSAY_IO, "no scratch folder can be made in /tmp");
     snprintf(j->path, sizeof j->path, "%s/bench.h5", j->folder);
