@@ -12,7 +12,7 @@ bad=0
 # with them the point where the rounding error is largest.
 words() {
     sed -E 's/[0-9]+(\.[0-9]+)? s\b/T s/g; s/  [0-9]+\.[0-9]  /  T  /' | tr -s ' \n' '\n' |
-        sed -E 's/[0-9.]+e-[0-9]+/E/; s/^[0-9]+\.[0-9]$/T/' |
+        sed -E 's/0x[0-9a-f]+/ADDRESS/; s/[0-9.]+e-[0-9]+/E/; s/^[0-9]+\.[0-9]$/T/' |
         awk 'before == "at" && $0 ~ /^blk\./ && worst { $0 = "POINT" } { worst = (two == "worst" || before == "worst"); two = before; before = $0; print }'
 }
 

@@ -1,1 +1,0 @@
-typedef int assay_anchor;
