@@ -14,10 +14,9 @@ static assay_status check(cudaError_t e, const char *what)
     if (e == cudaSuccess)
         return ASSAY_OK;
     cudaGetLastError();
-    assay_status s = e == cudaErrorMemoryAllocation ? ASSAY_NO_MEMORY
-                     : e == cudaErrorNoDevice || e == cudaErrorInsufficientDriver
-                         ? ASSAY_NO_DEVICE
-                         : ASSAY_DEVICE;
+    assay_status s = e == cudaErrorMemoryAllocation                               ? ASSAY_NO_MEMORY
+                     : e == cudaErrorNoDevice || e == cudaErrorInsufficientDriver ? ASSAY_NO_DEVICE
+                                                                                  : ASSAY_DEVICE;
     return assay_fail(s, "%s: %s", what, cudaGetErrorString(e));
 }
 
@@ -87,9 +86,9 @@ void assay_cuda_stream_free(void *stream)
 assay_status assay_cuda_event_new(void **out, bool timing)
 {
     cudaEvent_t event;
-    ASSAY_TRY(check(cudaEventCreateWithFlags(&event, timing ? cudaEventDefault
-                                                            : cudaEventDisableTiming),
-                    "event"));
+    ASSAY_TRY(
+        check(cudaEventCreateWithFlags(&event, timing ? cudaEventDefault : cudaEventDisableTiming),
+              "event"));
     *out = event;
     return ASSAY_OK;
 }
@@ -154,16 +153,16 @@ assay_status assay_cuda_within(void *stream, void *to, const void *from, size_t 
 assay_status assay_cuda_rows_to_host(void *stream, void *to, size_t to_pitch, const void *from,
                                      size_t from_pitch, size_t width, size_t n)
 {
-    return check(cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width, n,
-                                   cudaMemcpyDeviceToHost, kernel_stream(stream)),
+    return check(cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width, n, cudaMemcpyDeviceToHost,
+                                   kernel_stream(stream)),
                  "copy from the device");
 }
 
 assay_status assay_cuda_rows_to_device(void *stream, void *to, size_t to_pitch, const void *from,
                                        size_t from_pitch, size_t width, size_t n)
 {
-    return check(cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width, n,
-                                   cudaMemcpyHostToDevice, kernel_stream(stream)),
+    return check(cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width, n, cudaMemcpyHostToDevice,
+                                   kernel_stream(stream)),
                  "copy to the device");
 }
 
@@ -261,8 +260,8 @@ assay_status assay_cuda_multiply(void *memory, const assay_cuda_product *p)
     return check_blas(
         cublasGemmStridedBatchedEx(
             b->handle, p->transposed ? CUBLAS_OP_N : CUBLAS_OP_T, CUBLAS_OP_N,
-            static_cast<int>(p->n_out), static_cast<int>(p->n_rows), static_cast<int>(p->n_in), &one,
-            p->w, type, static_cast<int>(p->w_stride), p->w_step, p->x, type,
+            static_cast<int>(p->n_out), static_cast<int>(p->n_rows), static_cast<int>(p->n_in),
+            &one, p->w, type, static_cast<int>(p->w_stride), p->w_step, p->x, type,
             static_cast<int>(p->x_stride), p->x_step, &zero, p->y, CUDA_R_32F,
             static_cast<int>(p->y_stride), p->y_step, static_cast<int>(p->n_batch),
             p->is_bf16 ? CUBLAS_COMPUTE_32F : CUBLAS_COMPUTE_32F_PEDANTIC, CUBLAS_GEMM_DEFAULT),

@@ -166,8 +166,7 @@ static __global__ void __launch_bounds__(THREADS)
         __syncthreads();
         float scale = take(&r, s);
         if (threadIdx.x < TILE)
-            p[threadIdx.x] =
-                s[threadIdx.x] == -INFINITY ? 0.0f : expf(s[threadIdx.x] - r.m);
+            p[threadIdx.x] = s[threadIdx.x] == -INFINITY ? 0.0f : expf(s[threadIdx.x] - r.m);
         __syncthreads();
 #pragma unroll
         for (int j = 0; j < MOST_PER_THREAD; j++)
@@ -235,10 +234,10 @@ static __global__ void __launch_bounds__(THREADS)
         score_tile(s, q, v, from, v.n, a.d_key, scale);
         __syncthreads();
         if (threadIdx.x < TILE)
-            p[threadIdx.x] = s[threadIdx.x] == -INFINITY
-                                 ? 0.0f
-                                 : kernel_round_bf16(static_cast<float>(
-                                       expf(s[threadIdx.x] - r.m) / r.l));
+            p[threadIdx.x] =
+                s[threadIdx.x] == -INFINITY
+                    ? 0.0f
+                    : kernel_round_bf16(static_cast<float>(expf(s[threadIdx.x] - r.m) / r.l));
         __syncthreads();
         add_values(acc, p, v, from, v.n, a.d_value);
         __syncthreads();
@@ -261,7 +260,7 @@ extern "C" assay_status assay_device_attend(void *stream, assay_rows o, assay_ro
         return kernel_launched("attention");
     }
     attend<<<dim3(static_cast<unsigned>(a->n_split), n_head, n), THREADS, bytes, at>>>(o, lse, q,
-                                                                                     *rows, *a);
+                                                                                       *rows, *a);
     ASSAY_TRY(kernel_launched("attention"));
     if (a->n_split > 1)
         merge_parts<<<dim3(n_head, n), THREADS, 0, at>>>(o, lse, *a);
@@ -302,7 +301,7 @@ extern "C" assay_status assay_device_attend_probs(void *stream, float *probs, in
     dim3 grid(static_cast<unsigned>(a->n_head), static_cast<unsigned>(rows->n));
     size_t bytes = static_cast<size_t>(a->d_key) * sizeof(float);
     write_probs<<<grid, THREADS, bytes, kernel_stream(stream)>>>(probs, capacity, lse, q, *rows,
-                                                               *a);
+                                                                 *a);
     return kernel_launched("probabilities");
 }
 
@@ -362,12 +361,11 @@ static __global__ void softmax_rows(float *scores, int64_t n_keys, int64_t first
         s[j] = round_probs ? kernel_round_bf16(p) : p;
     }
     if (threadIdx.x == 0)
-        lse.at[t * lse.stride + head] =
-            sum == 0 ? -INFINITY : static_cast<float>(most + log(sum));
+        lse.at[t * lse.stride + head] = sum == 0 ? -INFINITY : static_cast<float>(most + log(sum));
 }
 
-extern "C" assay_status assay_device_softmax(void *stream, float *scores, int64_t n,
-                                             int64_t n_keys, int64_t first_row, assay_rows lse,
+extern "C" assay_status assay_device_softmax(void *stream, float *scores, int64_t n, int64_t n_keys,
+                                             int64_t first_row, assay_rows lse,
                                              const assay_device_rows *rows,
                                              const assay_device_attention *a)
 {

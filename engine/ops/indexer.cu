@@ -31,7 +31,7 @@ extern "C" assay_status assay_device_cache_write(void *stream, const assay_devic
                                                  const assay_device_rows *rows)
 {
     write_rows<<<static_cast<unsigned>(x.n), 256, 0, kernel_stream(stream)>>>(*cache, x, column,
-                                                                            *rows);
+                                                                              *rows);
     return kernel_launched("cache write");
 }
 
@@ -120,9 +120,9 @@ static __global__ void select_keys(int32_t *ids, int n_ids, assay_rows scores,
         while (room < kept + more)
             room *= 2;
         for (int i = kept + threadIdx.x; i < room; i += blockDim.x)
-            keys[i] = i < kept + more ? key_of(scores.at[t * scores.stride + from + i - kept],
-                                               from + i - kept)
-                                      : ~static_cast<uint64_t>(0);
+            keys[i] = i < kept + more
+                          ? key_of(scores.at[t * scores.stride + from + i - kept], from + i - kept)
+                          : ~static_cast<uint64_t>(0);
         sort(keys, room);
         from += more;
         kept = kept + more < n ? kept + more : n;

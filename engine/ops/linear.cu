@@ -4,8 +4,8 @@
  * go the general way (engine/quant/quant_device.cu).
  *
  * Order of summation of one output: lane i of a warp takes units i, i + 32, ... in order; of a run
- * the products of codes in order, then the run's scale; then the tree of kernel_warp_sum. It depends
- * on the weight's width alone.
+ * the products of codes in order, then the run's scale; then the tree of kernel_warp_sum. It
+ * depends on the weight's width alone.
  */
 #include "engine/ops/units.cuh"
 
@@ -15,7 +15,7 @@ extern "C" {
 
 #define LANES 32
 #define WARPS 8
-#define CHUNK_FLOATS 8192 /* of x in shared memory, all rows together */
+#define CHUNK_FLOATS 8192  /* of x in shared memory, all rows together */
 #define RESIDENT (132 * 4) /* blocks of a large device at once */
 
 /* Runs of 16 are 20 floats apart: the lanes of a quarter warp then read different banks. */
@@ -111,8 +111,8 @@ __device__ void add_unit(float *sum, const float *xs, const assay_packed &w, con
     }
 }
 
-/* The same without rounding: sums of codes first, then the scale of the run; ROWS rows of the weight,
- * WARPS apart, share what is read of x. */
+/* The same without rounding: sums of codes first, then the scale of the run; ROWS rows of the
+ * weight, WARPS apart, share what is read of x. */
 template <class U, int MANY, int ROWS>
 __device__ void add_exact(float (*sum)[MANY], const float *xs, const assay_packed &w,
                           const assay_product &p, const int64_t *row, int u, int from)
@@ -167,7 +167,8 @@ __device__ void add_chunk(float (*sum)[MANY], const float *xs, const assay_packe
 }
 
 template <class U, int MANY, int ROWS, bool ROUNDED>
-__global__ void __launch_bounds__(LANES *WARPS, MANY == 1 ? 4 : 1) product_units(assay_product p, assay_packed w)
+__global__ void __launch_bounds__(LANES *WARPS, MANY == 1 ? 4 : 1)
+    product_units(assay_product p, assay_packed w)
 {
     constexpr int CHUNK = CHUNK_FLOATS / MANY;
     __shared__ __align__(16) float xs[CHUNK_FLOATS + CHUNK_FLOATS / 4];
@@ -237,8 +238,8 @@ __global__ void unpack_units(void *out, int64_t out_stride, assay_packed w, int6
         uint32_t pairs[8];
 #pragma unroll
         for (int i = 0; i < 8; i++)
-            pairs[i] = __float_as_uint(v[2 * i]) >> 16 |
-                       (__float_as_uint(v[2 * i + 1]) & 0xFFFF0000u);
+            pairs[i] =
+                __float_as_uint(v[2 * i]) >> 16 | (__float_as_uint(v[2 * i + 1]) & 0xFFFF0000u);
         uint4 *to = reinterpret_cast<uint4 *>(static_cast<uint16_t *>(out) + at);
         to[0] = make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
         to[1] = make_uint4(pairs[4], pairs[5], pairs[6], pairs[7]);
@@ -257,14 +258,11 @@ struct kernels {
 
 #define BOTH(unit, many)                                                                           \
     {                                                                                              \
-        product_units<unit, many, 1, false>, product_units<unit, many, 1, true>                   \
+        product_units<unit, many, 1, false>, product_units<unit, many, 1, true>                    \
     }
 #define ROW(number, elements, unit)                                                                \
     {                                                                                              \
-        number, elements,                                                                          \
-            {                                                                                      \
-                BOTH(unit, 1), BOTH(unit, 2), BOTH(unit, 4), BOTH(unit, 8)                         \
-            },                                                                                     \
+        number, elements, {BOTH(unit, 1), BOTH(unit, 2), BOTH(unit, 4), BOTH(unit, 8)},            \
             product_units<unit, 1, 2, false>, unpack_units<unit>                                   \
     }
 static const kernels table[] = {
@@ -278,8 +276,7 @@ static bool fits(const kernels *k, const assay_product *p)
     auto of_four = [](int64_t n) { return n % 4 == 0; };
     return k->number == p->w->type && !p->transposed && p->n_in % k->elements == 0 &&
            p->column % k->elements == 0 && p->w->width % k->elements == 0 && of_four(p->x_stride) &&
-           of_four(p->x_head) && reinterpret_cast<uintptr_t>(p->x) % 16 == 0 &&
-           p->n_in < (1 << 24);
+           of_four(p->x_head) && reinterpret_cast<uintptr_t>(p->x) % 16 == 0 && p->n_in < (1 << 24);
 }
 
 /* As many blocks as the device holds at once, each with the same number of rows. */
@@ -324,7 +321,7 @@ extern "C" assay_status assay_device_unpack_wide(bool *done, void *stream, void 
         int n_units = static_cast<int>(n_columns / elements);
         dim3 grid(static_cast<unsigned>(n), kernel_blocks(n_units, 128));
         k.unpack<<<grid, 128, 0, kernel_stream(stream)>>>(out, out_stride, *w, first, column,
-                                                        n_units, rounded, as_bf16);
+                                                          n_units, rounded, as_bf16);
         *done = true;
         return kernel_launched("decode");
     }
@@ -356,7 +353,8 @@ static __global__ void move_rows(assay_rows to, assay_rows from, const int32_t *
 extern "C" assay_status assay_device_gather(void *stream, assay_rows to, assay_rows from,
                                             const int32_t *index)
 {
-    move_rows<<<static_cast<unsigned>(to.n), 256, 0, kernel_stream(stream)>>>(to, from, index, true);
+    move_rows<<<static_cast<unsigned>(to.n), 256, 0, kernel_stream(stream)>>>(to, from, index,
+                                                                              true);
     return kernel_launched("gather");
 }
 
@@ -364,6 +362,6 @@ extern "C" assay_status assay_device_scatter(void *stream, assay_rows to, assay_
                                              const int32_t *index)
 {
     move_rows<<<static_cast<unsigned>(from.n), 256, 0, kernel_stream(stream)>>>(to, from, index,
-                                                                              false);
+                                                                                false);
     return kernel_launched("scatter");
 }

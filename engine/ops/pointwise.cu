@@ -189,8 +189,9 @@ static __global__ void fill(uint32_t *at, uint32_t word, int64_t n)
 extern "C" assay_status assay_device_fill(void *stream, void *at, uint32_t word, int64_t n)
 {
     unsigned blocks = kernel_blocks(n, THREADS);
-    fill<<<blocks < 4096 ? blocks : 4096, THREADS, 0, kernel_stream(stream)>>>(
-        static_cast<uint32_t *>(at), word, n);
+    if (blocks > 4096)
+        blocks = 4096;
+    fill<<<blocks, THREADS, 0, kernel_stream(stream)>>>(static_cast<uint32_t *>(at), word, n);
     return kernel_launched("fill");
 }
 

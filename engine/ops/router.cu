@@ -146,7 +146,7 @@ extern "C" assay_status assay_device_router_choose(void *stream, int32_t *ids, a
 {
     ASSAY_BUG_IF(how->n_used > how->n_expert || how->n_expert > MOST);
     choose_rows<<<static_cast<unsigned>(probs.n), 32, 0, kernel_stream(stream)>>>(ids, probs, bias,
-                                                                                *how);
+                                                                                  *how);
     return kernel_launched("choice of experts");
 }
 
@@ -155,6 +155,6 @@ extern "C" assay_status assay_device_router_weigh(void *stream, assay_rows weigh
                                                   const float *bias, const assay_routing *how)
 {
     weigh_rows<<<kernel_blocks(weights.n, 64), 64, 0, kernel_stream(stream)>>>(weights, ids, probs,
-                                                                            bias, *how);
+                                                                               bias, *how);
     return kernel_launched("weights of experts");
 }

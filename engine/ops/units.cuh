@@ -4,12 +4,12 @@
  *
  *     RUNS                    runs of 16 elements in a unit
  *     load(w, row, u)         values of unit u of a row: w[16 * run + i]
- *     fetch, code, scale      the same in parts: a value is step * code - below, step and below of a
- *                             run; codes and scales as suits the format
- *     start(run, u)           element at which run `run` of unit u begins
+ *     fetch, code, scale      the same in parts: a value is step * code - below, step and below of
+ * a run; codes and scales as suits the format start(run, u)           element at which run `run` of
+ * unit u begins
  *
- * Values are those of the C decoders, bit for bit: integer codes become floats exactly (a code below
- * 2^23 is placed into the mantissa of 2^23), then the format's own multiplications.
+ * Values are those of the C decoders, bit for bit: integer codes become floats exactly (a code
+ * below 2^23 is placed into the mantissa of 2^23), then the format's own multiplications.
  */
 #ifndef ASSAY_ENGINE_OPS_UNITS_CUH
 #define ASSAY_ENGINE_OPS_UNITS_CUH
@@ -63,8 +63,8 @@ struct unit_Q8_0 {
         r->words[1] = q.y ^ 0x80808080u;
         r->words[2] = q.z ^ 0x80808080u;
         r->words[3] = q.w ^ 0x80808080u;
-        r->d = unit_half(__ldg(static_cast<const uint16_t *>(m.scales) +
-                               (row * m.width + column) / 32 + u / 2));
+        r->d = unit_half(
+            __ldg(static_cast<const uint16_t *>(m.scales) + (row * m.width + column) / 32 + u / 2));
     }
     static __device__ float code(const raw &r, int, int i)
     {
@@ -119,8 +119,8 @@ struct unit_Q4_K {
     };
     static __device__ void fetch(raw *r, const assay_packed &m, int64_t row, int64_t column, int u)
     {
-        const uint8_t *b = static_cast<const uint8_t *>(m.data) + row * m.row_bytes +
-                           (column / 256 + u / 8) * 144;
+        const uint8_t *b =
+            static_cast<const uint8_t *>(m.data) + row * m.row_bytes + (column / 256 + u / 8) * 144;
         uint4 q = __ldg(reinterpret_cast<const uint4 *>(b + 16) + u % 8);
         r->header = __ldg(reinterpret_cast<const uint4 *>(b));
         r->words[0] = q.x;
@@ -144,8 +144,8 @@ struct unit_Q4_K {
     }
     static __device__ void load(float *w, const assay_packed &m, int64_t row, int64_t column, int u)
     {
-        const uint8_t *b = static_cast<const uint8_t *>(m.data) + row * m.row_bytes +
-                           (column / 256 + u / 8) * 144;
+        const uint8_t *b =
+            static_cast<const uint8_t *>(m.data) + row * m.row_bytes + (column / 256 + u / 8) * 144;
         uint4 header = __ldg(reinterpret_cast<const uint4 *>(b));
         uint4 q = __ldg(reinterpret_cast<const uint4 *>(b + 16) + u % 8);
         uint32_t words[4] = {q.x, q.y, q.z, q.w};
@@ -170,8 +170,8 @@ struct unit_Q5_K {
     };
     static __device__ void fetch(raw *r, const assay_packed &m, int64_t row, int64_t column, int u)
     {
-        const uint8_t *b = static_cast<const uint8_t *>(m.data) + row * m.row_bytes +
-                           (column / 256 + u / 8) * 176;
+        const uint8_t *b =
+            static_cast<const uint8_t *>(m.data) + row * m.row_bytes + (column / 256 + u / 8) * 176;
         uint4 q = __ldg(reinterpret_cast<const uint4 *>(b + 48) + u % 8);
         uint4 h = __ldg(reinterpret_cast<const uint4 *>(b + 16) + u % 2);
         r->header = __ldg(reinterpret_cast<const uint4 *>(b));
@@ -202,8 +202,8 @@ struct unit_Q5_K {
     }
     static __device__ void load(float *w, const assay_packed &m, int64_t row, int64_t column, int u)
     {
-        const uint8_t *b = static_cast<const uint8_t *>(m.data) + row * m.row_bytes +
-                           (column / 256 + u / 8) * 176;
+        const uint8_t *b =
+            static_cast<const uint8_t *>(m.data) + row * m.row_bytes + (column / 256 + u / 8) * 176;
         uint4 header = __ldg(reinterpret_cast<const uint4 *>(b));
         uint4 h = __ldg(reinterpret_cast<const uint4 *>(b + 16) + u % 2);
         uint4 q = __ldg(reinterpret_cast<const uint4 *>(b + 48) + u % 8);
@@ -223,7 +223,8 @@ struct unit_Q5_K {
     }
 };
 
-/* Bytes 16c ... of ql, c = u % 8: half h = c / 4, k & 1 = c % 4 / 2, and from l = 16 * (c % 2) on. */
+/* Bytes 16c ... of ql, c = u % 8: half h = c / 4, k & 1 = c % 4 / 2, and from l = 16 * (c % 2) on.
+ */
 struct unit_Q6_K {
     static constexpr int RUNS = 2, ELEMENTS = 32;
     static constexpr bool HAS_MIN = false;
@@ -233,8 +234,8 @@ struct unit_Q6_K {
     };
     static __device__ void fetch(raw *r, const assay_packed &m, int64_t row, int64_t column, int u)
     {
-        const uint8_t *b = static_cast<const uint8_t *>(m.data) + row * m.row_bytes +
-                           (column / 256 + u / 8) * 210;
+        const uint8_t *b =
+            static_cast<const uint8_t *>(m.data) + row * m.row_bytes + (column / 256 + u / 8) * 210;
         int c = u % 8, half = c / 4, k = c % 4 / 2, l = 16 * (c % 2);
         float d = unit_half(__ldg(reinterpret_cast<const uint16_t *>(b + 208)));
 #pragma unroll
@@ -265,8 +266,8 @@ struct unit_Q6_K {
     }
     static __device__ void load(float *w, const assay_packed &m, int64_t row, int64_t column, int u)
     {
-        const uint8_t *b = static_cast<const uint8_t *>(m.data) + row * m.row_bytes +
-                           (column / 256 + u / 8) * 210;
+        const uint8_t *b =
+            static_cast<const uint8_t *>(m.data) + row * m.row_bytes + (column / 256 + u / 8) * 210;
         int c = u % 8, half = c / 4, k = c % 4 / 2, l = 16 * (c % 2);
         float d = unit_half(__ldg(reinterpret_cast<const uint16_t *>(b + 208)));
 #pragma unroll
@@ -277,8 +278,8 @@ struct unit_Q6_K {
             for (int i = 0; i < 4; i++) {
                 uint32_t low = unit_word(b + 16 * c + 4 * i);
                 uint32_t high = unit_word(b + 128 + 32 * half + l + 4 * i);
-                uint32_t codes = (low >> 4 * run & 0x0F0F0F0Fu) |
-                                 (high >> 2 * (k + 2 * run) & 0x03030303u) << 4;
+                uint32_t codes =
+                    (low >> 4 * run & 0x0F0F0F0Fu) | (high >> 2 * (k + 2 * run) & 0x03030303u) << 4;
 #pragma unroll
                 for (int j = 0; j < 4; j++)
                     w[16 * run + 4 * i + j] = step * (unit_byte(codes, j) - 32.0f);
@@ -311,8 +312,8 @@ struct unit_Q5_0 {
     }
     static __device__ void load(float *w, const assay_packed &m, int64_t row, int64_t column, int u)
     {
-        const uint8_t *b = static_cast<const uint8_t *>(m.data) + row * m.row_bytes +
-                           (column / 32 + u) * 22;
+        const uint8_t *b =
+            static_cast<const uint8_t *>(m.data) + row * m.row_bytes + (column / 32 + u) * 22;
         float d = unit_half(__ldg(reinterpret_cast<const uint16_t *>(b)));
         uint32_t h = unit_word(b + 2);
 #pragma unroll

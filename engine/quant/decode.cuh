@@ -3,8 +3,8 @@
  *
  *     static float at(const uint8_t *block, int e)      element e of a packed block
  *
- * in the order of operations of the C decoder beside it (quant_<name>.c states the formula), so that
- * the bits are the same. Tables are copied to the device by assay_device_quant_tables().
+ * in the order of operations of the C decoder beside it (quant_<name>.c states the formula), so
+ * that the bits are the same. Tables are copied to the device by assay_device_quant_tables().
  */
 #ifndef ASSAY_ENGINE_QUANT_DECODE_CUH
 #define ASSAY_ENGINE_QUANT_DECODE_CUH
@@ -117,8 +117,8 @@ struct decode_BF16 {
 struct decode_F64 {
     static __device__ float at(const uint8_t *b, int)
     {
-        return static_cast<float>(__hiloint2double(static_cast<int>(decode_u32(b + 4)),
-                                                   static_cast<int>(decode_u32(b))));
+        return static_cast<float>(
+            __hiloint2double(static_cast<int>(decode_u32(b + 4)), static_cast<int>(decode_u32(b))));
     }
 };
 
@@ -140,8 +140,8 @@ struct decode_Q4_1 {
 struct decode_Q5_0 {
     static __device__ float at(const uint8_t *b, int e)
     {
-        int code =
-            decode_nibble(b[6 + e % 16], e / 16) | static_cast<int>(decode_u32(b + 2) >> e & 1) << 4;
+        int code = decode_nibble(b[6 + e % 16], e / 16) |
+                   static_cast<int>(decode_u32(b + 2) >> e & 1) << 4;
         return static_cast<float>(code - 16) * decode_f16(b);
     }
 };
@@ -149,8 +149,8 @@ struct decode_Q5_0 {
 struct decode_Q5_1 {
     static __device__ float at(const uint8_t *b, int e)
     {
-        int code =
-            decode_nibble(b[8 + e % 16], e / 16) | static_cast<int>(decode_u32(b + 4) >> e & 1) << 4;
+        int code = decode_nibble(b[8 + e % 16], e / 16) |
+                   static_cast<int>(decode_u32(b + 4) >> e & 1) << 4;
         return static_cast<float>(code) * decode_f16(b) + decode_f16(b + 2);
     }
 };
@@ -172,8 +172,7 @@ struct decode_Q8_1 {
 struct decode_Q8_K {
     static __device__ float at(const uint8_t *b, int e)
     {
-        return __uint_as_float(decode_u32(b)) *
-               static_cast<float>(static_cast<int8_t>(b[4 + e]));
+        return __uint_as_float(decode_u32(b)) * static_cast<float>(static_cast<int8_t>(b[4 + e]));
     }
 };
 
@@ -289,8 +288,7 @@ struct decode_IQ4_XS {
     static __device__ float at(const uint8_t *b, int e)
     {
         int r = e / 32, j = e % 32;
-        int scale =
-            decode_nibble(b[4 + r / 2], r % 2) | (decode_u16(b + 2) >> 2 * r & 3) << 4;
+        int scale = decode_nibble(b[4 + r / 2], r % 2) | (decode_u16(b + 2) >> 2 * r & 3) << 4;
         float step = decode_f16(b) * static_cast<float>(scale - 32);
         return step * decode_iq4(decode_nibble(b[8 + 16 * r + j % 16], j / 16));
     }
@@ -309,8 +307,8 @@ struct decode_NVFP4 {
     {
         int k = e / 16, j = e % 16, x = b[k], exponent = x >> 3 & 15;
         float fraction = static_cast<float>(x & 7);
-        float scale = exponent == 0 ? ldexpf(fraction, -9)
-                                    : ldexpf(1.0f + fraction / 8.0f, exponent - 7);
+        float scale =
+            exponent == 0 ? ldexpf(fraction, -9) : ldexpf(1.0f + fraction / 8.0f, exponent - 7);
         if (x == 0 || x == 0x7f)
             scale = 0.0f;
         return decode_e2m1(decode_nibble(b[4 + 8 * k + j % 8], j / 8)) * (0.5f * scale);
@@ -334,8 +332,7 @@ struct decode_IQ1_M {
         for (int i = 0; i < 4; i++)
             bits |= (decode_u16(b + 48 + 2 * i) >> 12) << 4 * i;
         int scales = decode_u16(b + 48 + 2 * (g / 2)) >> 6 * (g % 2);
-        float step =
-            decode_half(bits) * static_cast<float>(2 * (scales >> 3 * (l / 2) & 7) + 1);
+        float step = decode_half(bits) * static_cast<float>(2 * (scales >> 3 * (l / 2) & 7) + 1);
         int h = b[32 + 2 * g + l / 2] >> 4 * (l % 2);
         int entry = decode_grids.iq1[b[4 * g + l] | (h & 7) << 8];
         return decode_iq1_value(entry, e % 8, step, h & 8 ? -0.125f : 0.125f);
@@ -393,8 +390,8 @@ struct decode_IQ3_S {
     static __device__ float at(const uint8_t *b, int e)
     {
         int g = e / 32, l = e % 32 / 8, k = e % 8, high = b[66 + g] >> 2 * l;
-        float step = decode_f16(b) *
-                     static_cast<float>(1 + 2 * decode_nibble(b[106 + g / 2], g % 2));
+        float step =
+            decode_f16(b) * static_cast<float>(1 + 2 * decode_nibble(b[106 + g / 2], g % 2));
         const uint8_t *q = b + 2 + 8 * g + 2 * l;
         int code = decode_iq3_code(decode_grids.iq3_s[q[0] | (high & 1) << 8],
                                    decode_grids.iq3_s[q[1] | (high & 2) << 7], k);

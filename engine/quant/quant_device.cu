@@ -7,9 +7,9 @@
 #include "engine/quant/decode.cuh"
 
 extern "C" {
+#include "engine/base/iq_grids.h"
 #include "engine/ops/device_ops.h"
 #include "engine/quant.h"
-#include "engine/base/iq_grids.h"
 }
 
 #define LANES 32

@@ -202,10 +202,9 @@ static assay_status queue(assay_recorder_device *r, table *t, const int32_t *cou
     int *step = static_cast<int *>(r->step);
     count_step<<<1, 1, 0, kernel_stream(stream)>>>(step);
     ASSAY_TRY(kernel_launched("recorder"));
-    ASSAY_TRY(device_stats_queue(stream, static_cast<device_stats *>(t->results),
-                                 static_cast<device_stats *>(t->partial),
-                                 static_cast<int *>(t->arrived), entries, t->n, t->n_chunks, counts,
-                                 step, r->ring));
+    ASSAY_TRY(device_stats_queue(
+        stream, static_cast<device_stats *>(t->results), static_cast<device_stats *>(t->partial),
+        static_cast<int *>(t->arrived), entries, t->n, t->n_chunks, counts, step, r->ring));
     if (!r->with_sketch)
         return ASSAY_OK;
     return device_sketch_queue(stream, static_cast<float *>(t->sketches),
@@ -234,10 +233,10 @@ static assay_status fetch(assay_recorder_device *r, table *t, int slot)
     r->out = nullptr;
     ASSAY_TRY(assay_alloc(&r->fetched, n, sizeof *r->fetched, "recorder"));
     ASSAY_TRY(assay_alloc(&r->out, n, sizeof *r->out, "recorder"));
-    ASSAY_TRY(assay_cuda_to_host(nullptr, r->fetched,
-                                 static_cast<device_stats *>(t->results) +
-                                     static_cast<size_t>(slot) * n,
-                                 n * sizeof *r->fetched));
+    ASSAY_TRY(
+        assay_cuda_to_host(nullptr, r->fetched,
+                           static_cast<device_stats *>(t->results) + static_cast<size_t>(slot) * n,
+                           n * sizeof *r->fetched));
     if (r->with_sketch) {
         ASSAY_TRY(assay_alloc(&r->fetched_sketches, groups, sizeof(float), "recorder"));
         ASSAY_TRY(assay_cuda_to_host(nullptr, r->fetched_sketches,
@@ -270,8 +269,8 @@ assay_status assay_recorder_device_read(const assay_device_recorded **out, int *
                      r->fetched[i].stats,
                      r->fetched[i].first_bad,
                      r->with_sketch ? e->n_groups : 0,
-                     r->with_sketch ? r->fetched_sketches + static_cast<int64_t>(e->first_group) *
-                                                                ASSAY_SKETCH_N
+                     r->with_sketch ? r->fetched_sketches +
+                                          static_cast<int64_t>(e->first_group) * ASSAY_SKETCH_N
                                     : nullptr};
     }
     *out = r->out;
@@ -340,7 +339,7 @@ assay_status assay_recorder_device_plain_sum(double *out, const float *values, i
     ASSAY_TRY(assay_cuda_event_new(&to, true));
     ASSAY_TRY(assay_cuda_record(from, stream));
     plain_sum<<<PLAIN_BLOCKS, PLAIN_THREADS, 0, kernel_stream(stream)>>>(static_cast<double *>(sum),
-                                                                       values, n);
+                                                                         values, n);
     ASSAY_TRY(kernel_launched("plain sum"));
     ASSAY_TRY(assay_cuda_record(to, stream));
     ASSAY_TRY(assay_cuda_to_host(stream, out, sum, sizeof *out));

@@ -11,8 +11,8 @@
 static __device__ double element(const table_entry &e, int64_t width, int64_t i)
 {
     int64_t at = i / width * e.stride + i % width;
-    double x = e.is_ids ? static_cast<const int32_t *>(e.at)[at]
-                        : static_cast<const float *>(e.at)[at];
+    double x =
+        e.is_ids ? static_cast<const int32_t *>(e.at)[at] : static_cast<const float *>(e.at)[at];
     return isfinite(x) ? x : 0.0;
 }
 
@@ -43,8 +43,7 @@ static __global__ void __launch_bounds__(ASSAY_SKETCH_N)
         __syncthreads();
         if (el < here) {
             uint64_t at = static_cast<uint64_t>(from - first + el);
-            signs[el][word] =
-                table_mix(SEED + (4 * at + static_cast<uint64_t>(word) + 1) * GOLDEN);
+            signs[el][word] = table_mix(SEED + (4 * at + static_cast<uint64_t>(word) + 1) * GOLDEN);
             if (word == 0)
                 x[el] = element(e, width, from + el);
         }

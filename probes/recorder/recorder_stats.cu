@@ -104,8 +104,8 @@ static __device__ __forceinline__ void add_plain(tally *t, float *least, float4 
     }
 }
 
-/* Whole strides of the block, four loads under way; returns where this thread stopped. CAREFUL counts
- * zeros and what is not finite. */
+/* Whole strides of the block, four loads under way; returns where this thread stopped. CAREFUL
+ * counts zeros and what is not finite. */
 template <bool CAREFUL>
 static __device__ __forceinline__ int64_t add_strides(tally *t, bad_tally *bad, float *least,
                                                       const float *at, int64_t i, int64_t to)
@@ -268,7 +268,8 @@ static __device__ void put_together(device_stats *out, const device_stats *parts
 
 static __global__ void __launch_bounds__(STATS_THREADS)
     stats_of_all(device_stats *results, device_stats *partial, int *arrived,
-                 const table_entry *entries, int n, const int32_t *counts, const int *step, int ring)
+                 const table_entry *entries, int n, const int32_t *counts, const int *step,
+                 int ring)
 {
     __shared__ bool is_last;
     int chunk = static_cast<int>(blockIdx.x);

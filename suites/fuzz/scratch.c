@@ -17,7 +17,7 @@ static void clean(void)
 const char *fuzz_file(const char *name, const uint8_t *bytes, size_t n)
 {
     if (!folder[0]) {
-        strcpy(folder, access("/dev/shm", W_OK) ? "/tmp/fuzz-XXXXXX" : "/dev/shm/fuzz-XXXXXX");
+        strcpy(folder, access("/dev/shm", W_OK) ? P_tmpdir "/fuzz-XXXXXX" : "/dev/shm/fuzz-XXXXXX");
         if (!mkdtemp(folder))
             abort();
         atexit(clean);
