@@ -106,7 +106,8 @@ static assay_status judge_size(assay_audit *audit, const judged *j, double media
 {
     const audit_scan *s = &j->scan;
     const char *name = j->info->name;
-    int row_exponent = s->largest_row > 0 ? ilogb(s->largest_row) : 0;
+    double largest = sqrt(s->largest_square);
+    int row_exponent = largest > 0 ? ilogb(largest) : 0;
     int usual = audit_scan_median_exponent(s);
     if (is_bias(name) || s->n_sampled == 0 || j->size == 0)
         return ASSAY_OK;
@@ -123,8 +124,7 @@ static assay_status judge_size(assay_audit *audit, const judged *j, double media
     if (s->n_rows >= 8 && row_exponent > usual + ROW_EXPONENTS)
         return assay_audit_add(audit, ASSAY_AUDIT_SCALE, name, s->largest_row_at, 1, 0.9,
                                "'%s': row %lld has values of size %.3g, the median row about %.3g",
-                               name, (long long)s->largest_row_at, s->largest_row,
-                               1.5 * exp2(usual));
+                               name, (long long)s->largest_row_at, largest, 1.5 * exp2(usual));
     return ASSAY_OK;
 }
 

@@ -10,7 +10,7 @@
 #define WINDOW_BYTES (8ll << 20)
 #define SAMPLE_MAX 256 /* elements of a row that are decoded for its size */
 #define EXPONENT_BIAS 160
-#define PREFETCH_BYTES 1024
+#define PREFETCH_BYTES 4096
 
 __extension__ typedef unsigned __int128 wide;
 
@@ -21,36 +21,72 @@ static inline uint64_t fold(uint64_t a, uint64_t b)
     return (uint64_t)product ^ (uint64_t)(product >> 64);
 }
 
-/*
- * A row's bytes: hash of all, and whether any is not zero. 64 bytes a turn in four lanes that do
- * not wait for each other; what is left over is filled up with zeros. The constants are odd and
- * random.
- */
-static uint64_t hash_row(const uint8_t *p, int64_t n, bool *any)
+static inline uint64_t word_at(const uint8_t *p)
 {
-    static const uint64_t key[8] = {0x9e3779b97f4a7c15u, 0xbf58476d1ce4e5b9u, 0x94d049bb133111ebu,
-                                    0xd6e8feb86659fd93u, 0xa0761d6478bd642fu, 0xe7037ed1a0b428dbu,
-                                    0x8ebc6af09c88c6e3u, 0x589965cc75374cc3u};
-    uint64_t a = key[0], b = key[1], c = key[2], d = key[3], seen = 0, w[8];
-    for (int64_t i = 0; i < n; i += 64) {
-        __builtin_prefetch(
-            (const void *)((uintptr_t)p + (uintptr_t)i +
-                           PREFETCH_BYTES)); /* pages come one by one from anywhere */
-        if (n - i >= 64) {
-            memcpy(w, p + i, 64);
-        } else {
-            memset(w, 0, 64);
-            memcpy(w, p + i, (size_t)(n - i));
-        }
-        seen |= w[0] | w[1] | w[2] | w[3] | w[4] | w[5] | w[6] | w[7];
-        a = fold(w[0] ^ key[4], w[1] ^ a);
-        b = fold(w[2] ^ key[5], w[3] ^ b);
-        c = fold(w[4] ^ key[6], w[5] ^ c);
-        d = fold(w[6] ^ key[7], w[7] ^ d);
+    uint64_t word;
+    memcpy(&word, p, 8);
+    return word;
+}
+
+/* Odd and random. */
+#define KEY_A 0xa0761d6478bd642fu
+#define KEY_B 0xe7037ed1a0b428dbu
+#define KEY_C 0x8ebc6af09c88c6e3u
+#define KEY_D 0x589965cc75374cc3u
+
+typedef struct lanes {
+    uint64_t a, b, c, d;
+} lanes;
+
+/* Whole runs of 64 bytes in four lanes that do not wait for each other. */
+static inline lanes hash_runs(lanes h, const uint8_t *p, const uint8_t *end)
+{
+    for (; p < end; p += 64) {
+        /* behind the end, too: the next row lies there, and an address that is none does no harm */
+        __builtin_prefetch((const void *)((uintptr_t)p + PREFETCH_BYTES));
+        h.a = fold(word_at(p) ^ KEY_A, word_at(p + 8) ^ h.a);
+        h.b = fold(word_at(p + 16) ^ KEY_B, word_at(p + 24) ^ h.b);
+        h.c = fold(word_at(p + 32) ^ KEY_C, word_at(p + 40) ^ h.c);
+        h.d = fold(word_at(p + 48) ^ KEY_D, word_at(p + 56) ^ h.d);
     }
-    uint64_t hash = fold(a ^ key[0], b ^ key[1]) ^ fold(c ^ key[2], d ^ key[3]);
-    *any = seen != 0;
+    return h;
+}
+
+static uint64_t hash_end(lanes h)
+{
+    uint64_t hash = fold(h.a ^ KEY_C, h.b ^ KEY_D) ^ fold(h.c ^ KEY_A, h.d ^ KEY_B);
     return hash ? hash : 1;
+}
+
+static const lanes hash_begin = {0x9e3779b97f4a7c15u, 0xbf58476d1ce4e5b9u, 0x94d049bb133111ebu,
+                                 0xd6e8feb86659fd93u};
+
+/* Hash of a row's bytes; what does not fill a run is filled up with zeros. Never 0. */
+static uint64_t hash_row(const uint8_t *p, int64_t n)
+{
+    int64_t whole = n / 64 * 64;
+    lanes h = hash_runs(hash_begin, p, p + whole);
+    if (n > whole) {
+        uint8_t rest[64] = {0};
+        memcpy(rest, p + whole, (size_t)(n - whole));
+        h = hash_runs(h, rest, rest + 64);
+    }
+    return hash_end(h);
+}
+
+/* hash_row of n zeros: n may be larger than any buffer here. */
+static uint64_t hash_zeros(int64_t n)
+{
+    static const uint8_t zeros[64];
+    lanes h = hash_begin;
+    for (int64_t i = 0; i < n; i += 64)
+        h = hash_runs(h, zeros, zeros + 64);
+    return hash_end(h);
+}
+
+static bool is_zero(const uint8_t *p, int64_t n)
+{
+    return p[0] == 0 && memcmp(p, p + 1, (size_t)n - 1) == 0;
 }
 
 /* First block of the row with a scale that is not finite, and how many there are. */
@@ -64,16 +100,19 @@ static int64_t bad_blocks(int64_t *first, const assay_quant *quant, const uint8_
     return n;
 }
 
-/* Whether a row has any, in forms that need no call a block: 16-bit fields so far apart ... */
-static bool any_bad_u16(const uint8_t *row, int64_t n, int64_t apart, uint16_t mask)
+/*
+ * Whether a row has any, in forms that need no call a block: 16-bit fields so far apart; `one` is
+ * the lowest bit of the exponent, so that an exponent of ones runs over into the sign's place ...
+ */
+static bool any_bad_u16(const uint8_t *row, int64_t n, int64_t apart, uint16_t mask, uint16_t one)
 {
-    int bad = 0;
+    unsigned over = 0;
     for (int64_t i = 0; i < n; i++) {
         uint16_t x;
         memcpy(&x, row + apart * i, 2);
-        bad |= (x & mask) == mask;
+        over |= (unsigned)(x & mask) + one;
     }
-    return bad;
+    return over & 0x8000;
 }
 
 /* ... or float32 back to back. */
@@ -92,71 +131,77 @@ static bool may_be_bad(const assay_quant *quant, const uint8_t *row, int64_t n_b
 {
     int64_t apart = quant->block_bytes;
     if (quant->scale == ASSAY_SCALE_F16)
-        return any_bad_u16(row + quant->scale_at, n_blocks, apart, 0x7C00) ||
+        return any_bad_u16(row + quant->scale_at, n_blocks, apart, 0x7C00, 0x400) ||
                (quant->second_at >= 0 &&
-                any_bad_u16(row + quant->second_at, n_blocks, apart, 0x7C00));
+                any_bad_u16(row + quant->second_at, n_blocks, apart, 0x7C00, 0x400));
     if (quant->scale == ASSAY_SCALE_BF16)
-        return any_bad_u16(row, n_blocks, 2, 0x7F80);
+        return any_bad_u16(row, n_blocks, 2, 0x7F80, 0x80);
     if (quant->scale == ASSAY_SCALE_F32 && quant->block_elements == 1)
         return any_bad_u32(row, n_blocks);
     return quant->scale != ASSAY_SCALE_NONE;
 }
 
-/* Elements [first, first + n) of the row in x; true when all are zero. */
-static bool decode_part(float *x, const assay_quant *quant, const uint8_t *row, int64_t first,
-                        int64_t n)
+/* Elements [first, first + n) of the row, n a multiple of 4 or the whole row: their squares' sum;
+ * 0 only where all of them are zero. */
+static double square_sum(const assay_quant *quant, const uint8_t *row, int64_t first, int64_t n)
 {
-    bool zero = true;
+    float x[SAMPLE_MAX];
+    double sum[4] = {0}; /* four that do not wait for each other */
+    int64_t i = 0;
     quant->decode(x, row + first / quant->block_elements * quant->block_bytes, n);
-    for (int64_t i = 0; i < n; i++)
-        zero = zero && x[i] == 0;
-    return zero;
+    for (; i + 4 <= n; i += 4)
+        for (int k = 0; k < 4; k++)
+            sum[k] += (double)x[i + k] * x[i + k];
+    for (; i < n; i++)
+        sum[0] += (double)x[i] * x[i];
+    return sum[0] + sum[1] + (sum[2] + sum[3]);
 }
 
 /* Whether a row with bytes that are not all zero decodes to zeros (codes of zero with a scale). */
 static bool decodes_to_zero(const assay_quant *quant, const uint8_t *row, int64_t n)
 {
-    float x[SAMPLE_MAX];
     int64_t step = quant->block_elements > 32 ? quant->block_elements : n < 32 ? n : 32;
     for (int64_t at = 0; at < n; at += step)
-        if (!decode_part(x, quant, row, at, n - at < step ? n - at : step))
+        if (square_sum(quant, row, at, n - at < step ? n - at : step) != 0)
             return false;
     return true;
 }
 
-/* Size of the row from one run of blocks, another place in each row. */
-static void sample_row(audit_scan *scan, const assay_quant *quant, const uint8_t *row, int64_t n,
-                       int64_t index)
+/* Square sum of one run of blocks of the row, another place in each row. */
+static double sample(int64_t *width, const assay_quant *quant, const uint8_t *row, int64_t n,
+                     int64_t index)
 {
-    float x[SAMPLE_MAX];
-    int64_t width = quant->block_elements >= 32 ? quant->block_elements : 32;
-    width = width > n ? n : width;
-    int64_t n_places = n / width;
-    decode_part(x, quant, row, (int64_t)((uint64_t)index * 7919u % (uint64_t)n_places) * width,
-                width);
-    double square = 0;
-    for (int64_t i = 0; i < width; i++)
-        square += (double)x[i] * x[i];
+    *width = quant->block_elements >= 32 ? quant->block_elements : 32;
+    *width = *width > n ? n : *width;
+    uint64_t n_places = (uint64_t)(n / *width);
+    return square_sum(quant, row, (int64_t)((uint64_t)index * 7919u % n_places) * *width, *width);
+}
+
+/* Size of the row by its sample. */
+static void take_sample(audit_scan *scan, double square, int64_t width, int64_t index)
+{
     if (!isfinite(square))
         return; /* counted as not finite */
-    double size = sqrt(square / (double)width);
+    double mean = square / (double)width;
     scan->square_sum += square;
     scan->n_sampled += width;
-    if (size > scan->largest_row || scan->largest_row_at < 0) {
-        scan->largest_row = size;
+    if (mean > scan->largest_square || scan->largest_row_at < 0) {
+        scan->largest_square = mean;
         scan->largest_row_at = index;
     }
-    if (size > 0)
-        scan->exponents[ilogb(size) + EXPONENT_BIAS]++;
+    if (mean > 0) /* halves rounded down: the exponent of the root */
+        scan->exponents[(ilogb(mean) + 2 * EXPONENT_BIAS) / 2]++;
 }
 
 static void scan_row(audit_scan *scan, uint64_t *hash, const assay_quant *quant, const uint8_t *row,
-                     int64_t n, int64_t index)
+                     int64_t n, int64_t index, uint64_t hash_of_zeros)
 {
-    bool any;
-    int64_t n_blocks = n / quant->block_elements, first = 0;
-    *hash = hash_row(row, n_blocks * quant->block_bytes, &any);
-    if (!any || decodes_to_zero(quant, row, n)) {
+    int64_t n_blocks = n / quant->block_elements, n_bytes = n_blocks * quant->block_bytes;
+    int64_t first = 0, width = 0;
+    *hash = hash_row(row, n_bytes); /* first: it brings the row in */
+    double square = sample(&width, quant, row, n, index);
+    if (square == 0 &&
+        ((*hash == hash_of_zeros && is_zero(row, n_bytes)) || decodes_to_zero(quant, row, n))) {
         *hash = 0;
         if (scan->n_zero++ == 0)
             scan->first_zero_row = index;
@@ -168,7 +213,7 @@ static void scan_row(audit_scan *scan, uint64_t *hash, const assay_quant *quant,
         scan->first_bad_element = first * quant->block_elements;
     }
     scan->n_bad += n_bad;
-    sample_row(scan, quant, row, n, index);
+    take_sample(scan, square, width, index);
 }
 
 static void merge(audit_scan *all, const audit_scan *part)
@@ -180,8 +225,8 @@ static void merge(audit_scan *all, const audit_scan *part)
     if (part->n_zero > 0 && (all->n_zero == 0 || part->first_zero_row < all->first_zero_row))
         all->first_zero_row = part->first_zero_row;
     if (part->largest_row_at >= 0 &&
-        (all->largest_row_at < 0 || part->largest_row > all->largest_row)) {
-        all->largest_row = part->largest_row;
+        (all->largest_row_at < 0 || part->largest_square > all->largest_square)) {
+        all->largest_square = part->largest_square;
         all->largest_row_at = part->largest_row_at;
     }
     all->n_bad += part->n_bad;
@@ -221,7 +266,8 @@ static void take_hole(audit_scan *all, const assay_gguf_tensor_info *t)
 }
 
 static void scan_window(audit_scan *part, uint64_t *hashes, const assay_gguf_tensor_info *t,
-                        const assay_quant *quant, int fd, int64_t first, int64_t n_rows)
+                        const assay_quant *quant, int fd, uint64_t hash_of_zeros, int64_t first,
+                        int64_t n_rows)
 {
     int64_t row_bytes = assay_quant_bytes(quant, t->ne[0]), n = n_rows * row_bytes;
     const uint8_t *p = (const uint8_t *)t->data + first * row_bytes;
@@ -231,11 +277,9 @@ static void scan_window(audit_scan *part, uint64_t *hashes, const assay_gguf_ten
         part->bytes_hole = (uint64_t)n;
         return; /* hashes are zero from the start */
     }
-#ifdef MADV_POPULATE_READ
-    advise(p, n, MADV_POPULATE_READ);
-#endif
     for (int64_t r = 0; r < n_rows; r++)
-        scan_row(part, &hashes[first + r], quant, p + r * row_bytes, t->ne[0], first + r);
+        scan_row(part, &hashes[first + r], quant, p + r * row_bytes, t->ne[0], first + r,
+                 hash_of_zeros);
     advise(p, n, MADV_DONTNEED);
     part->bytes_read = (uint64_t)n;
 }
@@ -286,10 +330,11 @@ assay_status audit_scan_tensor(audit_scan *out, const assay_gguf_tensor_info *t,
     const assay_quant *quant = assay_quant_find(t->type);
     uint64_t *hashes = NULL;
     audit_scan all = {.n_rows = t->ne[1] * t->ne[2] * t->ne[3], .largest_row_at = -1};
-    int64_t per = WINDOW_BYTES / assay_quant_bytes(quant, t->ne[0]);
+    int64_t row_bytes = assay_quant_bytes(quant, t->ne[0]), per = WINDOW_BYTES / row_bytes;
     per = per < 1 ? 1 : per;
     int64_t n_windows = (all.n_rows + per - 1) / per;
     ASSAY_TRY(assay_alloc(&hashes, (size_t)all.n_rows, sizeof *hashes, t->name));
+    uint64_t hash_of_zeros = hash_zeros(row_bytes);
     if (is_hole(fd, t->offset, (int64_t)t->n_bytes)) {
         take_hole(&all, t);
         n_windows = 0;
@@ -299,7 +344,7 @@ assay_status audit_scan_tensor(audit_scan *out, const assay_gguf_tensor_info *t,
     for (int64_t w = 0; w < n_windows; w++) {
         int64_t first = w * per;
         audit_scan part = {.largest_row_at = -1};
-        scan_window(&part, hashes, t, quant, fd, first,
+        scan_window(&part, hashes, t, quant, fd, hash_of_zeros, first,
                     all.n_rows - first < per ? all.n_rows - first : per);
 #pragma omp critical(audit_merge)
         merge(&all, &part);

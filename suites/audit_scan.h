@@ -16,7 +16,7 @@ typedef struct audit_scan {
     int64_t n_repeated, first_repeated_row, repeats_row;
     double square_sum; /* of the sample */
     int64_t n_sampled;
-    double largest_row; /* root mean square of the sampled block */
+    double largest_square; /* mean square of the sampled block */
     int64_t largest_row_at;
     int64_t exponents[AUDIT_EXPONENTS]; /* rows by the exponent of their size */
     uint64_t hash;                      /* of all rows in order; 0: all rows are zero */

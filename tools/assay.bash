@@ -16,7 +16,7 @@ _assay() {
     *:faults) words="--help -Q --quick --report --json -q --quiet -v --verbose --threads" ;;
     *:forge) words="--help --like --layers --type -o --output --skeleton --seed --split --order --nextn --vocab --kv-b --wrong --at --json -q --quiet -v --verbose --threads" ;;
     *:report) words="--help --html --format --json -q --quiet -v --verbose --threads" ;;
-    *:bench) words="--help -n --length --repeats --backend --path --dtype --ranks --chunk --plant --json -q --quiet -v --verbose --threads" ;;
+    *:bench) words="--help -n --length --repeats --weights --backend --path --dtype --ranks --chunk --plant --json -q --quiet -v --verbose --threads" ;;
     *:list) words="--help --json -q --quiet -v --verbose --threads" ;;
     *:help) words="--help --man --bash --json -q --quiet -v --verbose --threads" ;;
     esac

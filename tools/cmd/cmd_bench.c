@@ -1,6 +1,7 @@
 /*
- * assay bench: how fast the engine, the probes and the comparison are on this machine, on a seeded
- * prompt. Every figure is the best of a few repeats, since a machine is never faster than it is.
+ * assay bench: how fast the engine, the probes, the comparison and the audit are on this machine,
+ * on a seeded prompt. Every figure is the best of a few repeats, since a machine is never faster
+ * than it is; the audit is judged beside a plain loop by the median of single turns.
  */
 #include <jansson.h>
 #include <stdio.h>
@@ -10,18 +11,22 @@
 
 #include "probes/capture.h"
 #include "references/compare.h"
+#include "suites/audit_rate.h"
 #include "tools/options.h"
 #include "tools/progress.h"
 
-enum { KEY_REPEATS = 0x400, N_DECODE = 16 };
+enum { KEY_REPEATS = 0x400, KEY_WEIGHTS, N_DECODE = 16 };
 
 static const struct argp_option options[] = {
     {"length", 'n', "N", 0, "Tokens of the prompt (default 64)", 0},
     {"repeats", KEY_REPEATS, "N", 0, "Repeats of each measurement (default 3)", 0},
+    {"weights", KEY_WEIGHTS, NULL, 0,
+     "Only the audit of the weights, beside a plain sum over a fresh mapping", 0},
     {0}};
 
 typedef struct own {
     int length, repeats;
+    bool only_weights;
 } own;
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -30,7 +35,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     if (key == 'n')
         o->length = assay_option_int(state, "length", arg, 1, 1 << 20);
     else if (key == KEY_REPEATS)
-        o->repeats = assay_option_int(state, "repeats", arg, 1, 1000);
+        o->repeats = assay_option_int(state, "repeats", arg, 1, ASSAY_AUDIT_RATE_MOST_TURNS);
+    else if (key == KEY_WEIGHTS)
+        o->only_weights = true;
     else
         return ARGP_ERR_UNKNOWN;
     return 0;
@@ -174,12 +181,23 @@ static assay_status bench_compare(job *j)
     return add(j, "compare", 2e-6 * (double)st.st_size / best, "MB/s, both sides read");
 }
 
-static assay_status bench(job *j, assay_options *common)
+static assay_status bench_weights(job *j, const assay_options *common)
+{
+    assay_audit_rate rate;
+    ASSAY_TRY(assay_audit_rate_measure(&rate, common->args[0], common->n_threads, j->own->repeats));
+    double gb = (double)rate.n_bytes * 1e-9;
+    ASSAY_TRY(add(j, "weights", gb, "GB a reading"));
+    ASSAY_TRY(add(j, "weights, plain sum", gb / rate.plain_s, "GB/s over a fresh mapping"));
+    ASSAY_TRY(add(j, "weights, audit", gb / rate.scan_s, "GB/s over a fresh mapping"));
+    ASSAY_TRY(add(j, "weights, audit / sum", rate.ratio, "median of turns"));
+    ASSAY_TRY(add(j, "weights, lowest", rate.lowest, "audit / sum in one turn"));
+    return add(j, "weights, highest", rate.highest, "audit / sum in one turn");
+}
+
+static assay_status bench_engine_and_probes(job *j, assay_options *common)
 {
     double plain_s;
     int n = j->own->length + N_DECODE;
-    if (common->n_ranks > 1)
-        return assay_fail(ASSAY_UNSUPPORTED, "--ranks %d: one rank is measured", common->n_ranks);
     ASSAY_TRY(assay_model_open(&j->model, common->args[0], NULL));
     const assay_hparams *hparams = assay_model_hparams(j->model);
     ASSAY_TRY(assay_options_engine(&j->engine, common, hparams));
@@ -199,6 +217,15 @@ static assay_status bench(job *j, assay_options *common)
     ASSAY_TRY(bench_capture(j, "sketch", plain_s));
     ASSAY_TRY(bench_capture(j, "full", plain_s));
     return bench_compare(j);
+}
+
+static assay_status bench(job *j, assay_options *common)
+{
+    if (common->n_ranks > 1)
+        return assay_fail(ASSAY_UNSUPPORTED, "--ranks %d: one rank is measured", common->n_ranks);
+    if (!j->own->only_weights)
+        ASSAY_TRY(bench_engine_and_probes(j, common));
+    return bench_weights(j, common);
 }
 
 static void print(const job *j, bool json)
