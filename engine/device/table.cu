@@ -10,6 +10,7 @@ extern "C" {
 
 static __global__ void fill_all(const assay_span_words *spans)
 {
+    kernel_begin();
     assay_span_words s = spans[blockIdx.y];
     int64_t n = s.n_rows * s.width, step = static_cast<int64_t>(gridDim.x) * blockDim.x;
     for (int64_t i = blockIdx.x * static_cast<int64_t>(blockDim.x) + threadIdx.x; i < n; i += step)
@@ -18,6 +19,7 @@ static __global__ void fill_all(const assay_span_words *spans)
 
 static __global__ void look_all(int32_t *counts, const assay_span_words *spans, int64_t n_rows)
 {
+    kernel_begin();
     assay_span_words s = spans[blockIdx.x];
     int64_t n = (s.n_rows < n_rows ? s.n_rows : n_rows) * s.width;
     int found = 0;
@@ -37,15 +39,13 @@ static __global__ void look_all(int32_t *counts, const assay_span_words *spans, 
 
 extern "C" assay_status assay_device_table_fill(void *stream, const void *spans, int n)
 {
-    fill_all<<<dim3(BLOCKS, static_cast<unsigned>(n)), THREADS, 0, kernel_stream(stream)>>>(
-        static_cast<const assay_span_words *>(spans));
-    return kernel_launched("poison");
+    return kernel_launch("poison", stream, fill_all, dim3(BLOCKS, static_cast<unsigned>(n)),
+                         THREADS, 0, static_cast<const assay_span_words *>(spans));
 }
 
 extern "C" assay_status assay_device_table_look(void *stream, int32_t *counts, const void *spans,
                                                 int n, int64_t n_rows)
 {
-    look_all<<<static_cast<unsigned>(n), 512, 0, kernel_stream(stream)>>>(
-        counts, static_cast<const assay_span_words *>(spans), n_rows);
-    return kernel_launched("search for poison");
+    return kernel_launch("search for poison", stream, look_all, static_cast<unsigned>(n), 512, 0,
+                         counts, static_cast<const assay_span_words *>(spans), n_rows);
 }

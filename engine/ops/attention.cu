@@ -151,6 +151,7 @@ static __global__ void __launch_bounds__(THREADS)
     attend(assay_rows o, assay_rows lse, assay_rows x, assay_device_rows rows,
            assay_device_attention a)
 {
+    kernel_begin();
     extern __shared__ float q[];
     __shared__ float s[TILE], p[TILE];
     int head = blockIdx.y, part = blockIdx.x;
@@ -191,6 +192,7 @@ static __global__ void __launch_bounds__(THREADS)
 
 static __global__ void merge_parts(assay_rows o, assay_rows lse, assay_device_attention a)
 {
+    kernel_begin();
     int head = blockIdx.x;
     int64_t t = blockIdx.y;
     const float *parts = a.partial + (t * a.n_head + head) * a.n_split * (a.d_value + 2);
@@ -216,6 +218,7 @@ static __global__ void __launch_bounds__(THREADS)
     attend_rounded(assay_rows o, assay_rows lse, assay_rows x, assay_device_rows rows,
                    assay_device_attention a)
 {
+    kernel_begin();
     extern __shared__ float q[];
     __shared__ float s[TILE], p[TILE];
     int head = blockIdx.y;
@@ -254,22 +257,22 @@ extern "C" assay_status assay_device_attend(void *stream, assay_rows o, assay_ro
                           THREADS * MOST_PER_THREAD);
     size_t bytes = static_cast<size_t>(a->d_key) * sizeof(float);
     unsigned n = static_cast<unsigned>(rows->n), n_head = static_cast<unsigned>(a->n_head);
-    cudaStream_t at = kernel_stream(stream);
-    if (a->round_probs) {
-        attend_rounded<<<dim3(1, n_head, n), THREADS, bytes, at>>>(o, lse, q, *rows, *a);
-        return kernel_launched("attention");
-    }
-    attend<<<dim3(static_cast<unsigned>(a->n_split), n_head, n), THREADS, bytes, at>>>(o, lse, q,
-                                                                                       *rows, *a);
-    ASSAY_TRY(kernel_launched("attention"));
-    if (a->n_split > 1)
-        merge_parts<<<dim3(n_head, n), THREADS, 0, at>>>(o, lse, *a);
-    return kernel_launched("merge of attention");
+    if (a->round_probs)
+        return kernel_launch("attention", stream, attend_rounded, dim3(1, n_head, n), THREADS,
+                             bytes, o, lse, q, *rows, *a);
+    dim3 grid(static_cast<unsigned>(a->n_split), n_head, n);
+    ASSAY_TRY(
+        kernel_launch("attention", stream, attend, grid, THREADS, bytes, o, lse, q, *rows, *a));
+    if (a->n_split == 1)
+        return ASSAY_OK;
+    return kernel_launch("merge of attention", stream, merge_parts, dim3(n_head, n), THREADS, 0, o,
+                         lse, *a);
 }
 
 static __global__ void write_probs(float *probs, int64_t capacity, assay_rows lse, assay_rows x,
                                    assay_device_rows rows, assay_device_attention a)
 {
+    kernel_begin();
     extern __shared__ float q[];
     int head = blockIdx.x, lane = threadIdx.x % 32;
     int64_t t = blockIdx.y;
@@ -300,9 +303,8 @@ extern "C" assay_status assay_device_attend_probs(void *stream, float *probs, in
 {
     dim3 grid(static_cast<unsigned>(a->n_head), static_cast<unsigned>(rows->n));
     size_t bytes = static_cast<size_t>(a->d_key) * sizeof(float);
-    write_probs<<<grid, THREADS, bytes, kernel_stream(stream)>>>(probs, capacity, lse, q, *rows,
-                                                                 *a);
-    return kernel_launched("probabilities");
+    return kernel_launch("probabilities", stream, write_probs, grid, THREADS, bytes, probs,
+                         capacity, lse, q, *rows, *a);
 }
 
 /* One block per row and head. The selection becomes a set of bits. */
@@ -311,6 +313,7 @@ static __global__ void softmax_rows(float *scores, int64_t n_keys, int64_t first
                                     const int32_t *selected, int64_t n_selected, float scale,
                                     bool round_probs)
 {
+    kernel_begin();
     extern __shared__ uint32_t seen[];
     __shared__ double sums[WARPS];
     __shared__ float maxima[WARPS];
@@ -370,8 +373,7 @@ extern "C" assay_status assay_device_softmax(void *stream, float *scores, int64_
                                              const assay_device_attention *a)
 {
     size_t bytes = static_cast<size_t>((n_keys + 31) / 32) * sizeof(uint32_t);
-    softmax_rows<<<static_cast<unsigned>(n * a->n_head), THREADS, bytes, kernel_stream(stream)>>>(
-        scores, n_keys, first_row, lse, *rows, a->n_head, a->selected, a->n_selected,
-        static_cast<float>(a->scale), a->round_probs);
-    return kernel_launched("softmax");
+    return kernel_launch("softmax", stream, softmax_rows, static_cast<unsigned>(n * a->n_head),
+                         THREADS, bytes, scores, n_keys, first_row, lse, *rows, a->n_head,
+                         a->selected, a->n_selected, static_cast<float>(a->scale), a->round_probs);
 }

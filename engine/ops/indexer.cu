@@ -17,6 +17,7 @@ extern "C" {
 static __global__ void write_rows(assay_device_cache cache, assay_rows x, int64_t column,
                                   assay_device_rows rows)
 {
+    kernel_begin();
     int64_t t = blockIdx.x;
     int32_t sequence = rows.sequences[t], position = rows.positions[t];
     if (sequence < 0 || position < 0)
@@ -30,9 +31,8 @@ extern "C" assay_status assay_device_cache_write(void *stream, const assay_devic
                                                  assay_rows x, int64_t column,
                                                  const assay_device_rows *rows)
 {
-    write_rows<<<static_cast<unsigned>(x.n), 256, 0, kernel_stream(stream)>>>(*cache, x, column,
-                                                                              *rows);
-    return kernel_launched("cache write");
+    return kernel_launch("cache write", stream, write_rows, static_cast<unsigned>(x.n), 256, 0,
+                         *cache, x, column, *rows);
 }
 
 /* One warp per key; heads in order. */
@@ -40,6 +40,7 @@ static __global__ void score_keys(assay_rows scores, assay_rows q, assay_rows w,
                                   assay_device_cache keys, assay_device_rows rows,
                                   assay_indexer how)
 {
+    kernel_begin();
     int64_t t = blockIdx.y;
     int lane = threadIdx.x % 32, step = gridDim.x * WARPS;
     int32_t sequence = rows.sequences[t], position = rows.positions[t];
@@ -74,8 +75,8 @@ extern "C" assay_status assay_device_index_scores(void *stream, assay_rows score
 {
     unsigned blocks = kernel_blocks(keys->capacity, WARPS);
     dim3 grid(blocks < 256 ? blocks : 256, static_cast<unsigned>(rows->n));
-    score_keys<<<grid, 32 * WARPS, 0, kernel_stream(stream)>>>(scores, q, w, *keys, *rows, *how);
-    return kernel_launched("index scores");
+    return kernel_launch("index scores", stream, score_keys, grid, 32 * WARPS, 0, scores, q, w,
+                         *keys, *rows, *how);
 }
 
 /* Ascending keys are descending scores, equal ones by position; NaN comes last. */
@@ -111,6 +112,7 @@ static __device__ void sort(uint64_t *keys, int n)
 static __global__ void select_keys(int32_t *ids, int n_ids, assay_rows scores,
                                    assay_device_rows rows, int top_k)
 {
+    kernel_begin();
     extern __shared__ uint64_t keys[];
     int64_t t = blockIdx.x;
     int seen = rows.sequences[t] < 0 ? 0 : rows.positions[t] + 1;
@@ -140,7 +142,7 @@ extern "C" assay_status assay_device_index_select(void *stream, int32_t *ids, in
         return assay_fail(ASSAY_UNSUPPORTED, "%lld keys to select, at most %d on the device",
                           static_cast<long long>(how->top_k), SORT_ROOM / 2);
     cudaFuncSetAttribute(select_keys, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-    select_keys<<<static_cast<unsigned>(rows->n), SORT_THREADS, bytes, kernel_stream(stream)>>>(
-        ids, static_cast<int>(n_ids), scores, *rows, static_cast<int>(how->top_k));
-    return kernel_launched("selection of keys");
+    return kernel_launch("selection of keys", stream, select_keys, static_cast<unsigned>(rows->n),
+                         SORT_THREADS, bytes, ids, static_cast<int>(n_ids), scores, *rows,
+                         static_cast<int>(how->top_k));
 }

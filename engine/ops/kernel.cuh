@@ -29,6 +29,51 @@ static inline assay_status kernel_launched(const char *what)
                : assay_fail(ASSAY_DEVICE, "%s: launch failed: %s", what, cudaGetErrorString(e));
 }
 
+/*
+ * Kernels follow each other closely: each is launched while the one before it still runs, and waits
+ * in kernel_begin() until that one has ended and its writes are seen (programmatic dependent
+ * launch, from compute capability 9.0 on; before that, and after anything that is no kernel, in
+ * order as ever). So every kernel begins with kernel_begin(), and what it does before may touch
+ * only what no kernel writes.
+ */
+__device__ __forceinline__ void kernel_begin()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+static inline bool kernel_overlaps()
+{
+    static const bool overlaps = [] {
+        int device = 0, major = 0;
+        cudaGetDevice(&device);
+        cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+        return major >= 9;
+    }();
+    return overlaps;
+}
+
+template <class... P, class... A>
+static inline assay_status kernel_launch(const char *what, void *stream, void (*kernel)(P...),
+                                         dim3 grid, unsigned threads, size_t shared_bytes,
+                                         const A &...arguments)
+{
+    cudaLaunchAttribute closely = {};
+    closely.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    closely.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t how = {};
+    how.gridDim = grid;
+    how.blockDim = dim3(threads);
+    how.dynamicSmemBytes = shared_bytes;
+    how.stream = kernel_stream(stream);
+    how.attrs = &closely;
+    how.numAttrs = kernel_overlaps() ? 1 : 0;
+    cudaLaunchKernelEx(&how, kernel, static_cast<P>(arguments)...);
+    return kernel_launched(what);
+}
+
 static inline unsigned kernel_blocks(int64_t n, int64_t per)
 {
     return static_cast<unsigned>((n + per - 1) / per);

@@ -1,12 +1,14 @@
 /*
  * Products of few rows with a packed weight, read straight from its blocks: one warp per row of the
  * weight, the rows of x in shared memory. Types without wide loads, and shapes that do not align,
- * go the general way (engine/quant/quant_device.cu).
+ * go the general way (engine/quant/quant_device.cu); Q4_K has kernels of its own
+ * (linear_matrix.cu).
  *
  * Order of summation of one output: lane i of a warp takes units i, i + 32, ... in order; of a run
  * the products of codes in order, then the run's scale; then the tree of kernel_warp_sum. It
  * depends on the weight's width alone.
  */
+#include "engine/ops/linear_matrix.cuh"
 #include "engine/ops/units.cuh"
 
 extern "C" {
@@ -170,6 +172,7 @@ template <class U, int MANY, int ROWS, bool ROUNDED>
 __global__ void __launch_bounds__(LANES *WARPS, MANY == 1 ? 4 : 1)
     product_units(assay_product p, assay_packed w)
 {
+    kernel_begin();
     constexpr int CHUNK = CHUNK_FLOATS / MANY;
     __shared__ __align__(16) float xs[CHUNK_FLOATS + CHUNK_FLOATS / 4];
     int lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
@@ -215,6 +218,7 @@ template <class U>
 __global__ void unpack_units(void *out, int64_t out_stride, assay_packed w, int64_t first,
                              int64_t column, int n_units, bool rounded, bool as_bf16)
 {
+    kernel_begin();
     int u = blockIdx.y * blockDim.x + threadIdx.x;
     int64_t row = blockIdx.x;
     float values[16 * U::RUNS];
@@ -290,6 +294,8 @@ static unsigned blocks_of(int64_t n_out, int rows, unsigned others)
 
 extern "C" assay_status assay_device_product(void *stream, const assay_product *p)
 {
+    if (linear_matrix_fits(p))
+        return linear_matrix_product(stream, p);
     for (const kernels &k : table) {
         if (!fits(&k, p))
             continue;
@@ -301,8 +307,7 @@ extern "C" assay_status assay_device_product(void *stream, const assay_product *
         dim3 grid(blocks_of(p->n_out, two ? 2 : 1, others),
                   p->ids ? 1 : kernel_blocks(p->n, 1 << which), others);
         product_fn *f = two ? k.two : k.of[which][p->rounded];
-        f<<<grid, LANES * WARPS, 0, kernel_stream(stream)>>>(*p, *p->w);
-        return kernel_launched("product");
+        return kernel_launch("product", stream, f, grid, LANES * WARPS, 0, *p, *p->w);
     }
     return assay_device_product_any(stream, p);
 }
@@ -320,16 +325,16 @@ extern "C" assay_status assay_device_unpack_wide(bool *done, void *stream, void 
             continue;
         int n_units = static_cast<int>(n_columns / elements);
         dim3 grid(static_cast<unsigned>(n), kernel_blocks(n_units, 128));
-        k.unpack<<<grid, 128, 0, kernel_stream(stream)>>>(out, out_stride, *w, first, column,
-                                                          n_units, rounded, as_bf16);
         *done = true;
-        return kernel_launched("decode");
+        return kernel_launch("decode", stream, k.unpack, grid, 128, 0, out, out_stride, *w, first,
+                             column, n_units, rounded, as_bf16);
     }
     return ASSAY_OK;
 }
 
 static __global__ void add_bias(assay_rows y, const float *b)
 {
+    kernel_begin();
     int64_t i = blockIdx.x * static_cast<int64_t>(blockDim.x) + threadIdx.x;
     if (i < y.n * y.width)
         y.at[i / y.width * y.stride + i % y.width] += b[i % y.width];
@@ -337,12 +342,12 @@ static __global__ void add_bias(assay_rows y, const float *b)
 
 extern "C" assay_status assay_device_bias(void *stream, assay_rows y, const float *b)
 {
-    add_bias<<<kernel_blocks(y.n * y.width, 256), 256, 0, kernel_stream(stream)>>>(y, b);
-    return kernel_launched("bias");
+    return kernel_launch("bias", stream, add_bias, kernel_blocks(y.n * y.width, 256), 256, 0, y, b);
 }
 
 static __global__ void move_rows(assay_rows to, assay_rows from, const int32_t *index, bool gather)
 {
+    kernel_begin();
     int64_t row = blockIdx.x;
     const float *x = from.at + (gather ? index[row] : row) * from.stride;
     float *y = to.at + (gather ? row : index[row]) * to.stride;
@@ -353,15 +358,13 @@ static __global__ void move_rows(assay_rows to, assay_rows from, const int32_t *
 extern "C" assay_status assay_device_gather(void *stream, assay_rows to, assay_rows from,
                                             const int32_t *index)
 {
-    move_rows<<<static_cast<unsigned>(to.n), 256, 0, kernel_stream(stream)>>>(to, from, index,
-                                                                              true);
-    return kernel_launched("gather");
+    return kernel_launch("gather", stream, move_rows, static_cast<unsigned>(to.n), 256, 0, to, from,
+                         index, true);
 }
 
 extern "C" assay_status assay_device_scatter(void *stream, assay_rows to, assay_rows from,
                                              const int32_t *index)
 {
-    move_rows<<<static_cast<unsigned>(from.n), 256, 0, kernel_stream(stream)>>>(to, from, index,
-                                                                                false);
-    return kernel_launched("scatter");
+    return kernel_launch("scatter", stream, move_rows, static_cast<unsigned>(from.n), 256, 0, to,
+                         from, index, false);
 }

@@ -28,6 +28,7 @@ static __device__ float weight_at(const float *w, int64_t i, const assay_norm &h
 
 static __global__ void rms_rows(assay_rows y, assay_rows x, const float *w, assay_norm how)
 {
+    kernel_begin();
     const float *in = x.at + blockIdx.x * x.stride;
     float *out = y.at + blockIdx.x * y.stride;
     double sum = 0;
@@ -43,6 +44,7 @@ static __global__ void rms_rows(assay_rows y, assay_rows x, const float *w, assa
 static __global__ void layer_rows(assay_rows y, assay_rows x, const float *w, const float *b,
                                   assay_norm how)
 {
+    kernel_begin();
     const float *in = x.at + blockIdx.x * x.stride;
     float *out = y.at + blockIdx.x * y.stride;
     double sum = 0, square = 0, n = static_cast<double>(x.width);
@@ -62,14 +64,14 @@ static __global__ void layer_rows(assay_rows y, assay_rows x, const float *w, co
 extern "C" assay_status assay_device_rmsnorm(void *stream, assay_rows y, assay_rows x,
                                              const float *w, const assay_norm *how)
 {
-    rms_rows<<<static_cast<unsigned>(x.n), THREADS, 0, kernel_stream(stream)>>>(y, x, w, *how);
-    return kernel_launched("rms norm");
+    return kernel_launch("rms norm", stream, rms_rows, static_cast<unsigned>(x.n), THREADS, 0, y, x,
+                         w, *how);
 }
 
 extern "C" assay_status assay_device_layernorm(void *stream, assay_rows y, assay_rows x,
                                                const float *w, const float *b,
                                                const assay_norm *how)
 {
-    layer_rows<<<static_cast<unsigned>(x.n), THREADS, 0, kernel_stream(stream)>>>(y, x, w, b, *how);
-    return kernel_launched("layer norm");
+    return kernel_launch("layer norm", stream, layer_rows, static_cast<unsigned>(x.n), THREADS, 0,
+                         y, x, w, b, *how);
 }

@@ -11,6 +11,7 @@ extern "C" {
 /* y[t, i] = f(t, i) */
 template <class F> static __global__ void each(assay_rows y, F f)
 {
+    kernel_begin();
     int64_t i = blockIdx.x * static_cast<int64_t>(blockDim.x) + threadIdx.x;
     if (i < y.n * y.width)
         y.at[i / y.width * y.stride + i % y.width] = f(i / y.width, i % y.width);
@@ -74,8 +75,8 @@ struct weighted {
 
 template <class F> static assay_status run(void *stream, assay_rows y, F f, const char *what)
 {
-    each<<<kernel_blocks(y.n * y.width, THREADS), THREADS, 0, kernel_stream(stream)>>>(y, f);
-    return kernel_launched(what);
+    return kernel_launch(what, stream, each<F>, kernel_blocks(y.n * y.width, THREADS), THREADS, 0,
+                         y, f);
 }
 
 extern "C" assay_status assay_device_swiglu(void *stream, assay_rows y, assay_rows gate,
@@ -115,6 +116,7 @@ extern "C" assay_status assay_device_weighted_sum(void *stream, assay_rows y, as
 
 static __global__ void to_bf16(uint16_t *out, int64_t stride, assay_rows x)
 {
+    kernel_begin();
     int64_t i = blockIdx.x * static_cast<int64_t>(blockDim.x) + threadIdx.x;
     if (i < x.n * x.width)
         out[i / x.width * stride + i % x.width] = static_cast<uint16_t>(
@@ -124,9 +126,8 @@ static __global__ void to_bf16(uint16_t *out, int64_t stride, assay_rows x)
 extern "C" assay_status assay_device_to_bf16(void *stream, uint16_t *out, int64_t stride,
                                              assay_rows x)
 {
-    to_bf16<<<kernel_blocks(x.n * x.width, THREADS), THREADS, 0, kernel_stream(stream)>>>(
-        out, stride, x);
-    return kernel_launched("bfloat16");
+    return kernel_launch("bfloat16", stream, to_bf16, kernel_blocks(x.n * x.width, THREADS),
+                         THREADS, 0, out, stride, x);
 }
 
 /* Larger first, then the smaller index; NaN only if there is nothing else. */
@@ -139,6 +140,7 @@ static __device__ bool better(float a, int ia, float b, int ib)
 
 static __global__ void greedy_rows(int32_t *ids, assay_rows x)
 {
+    kernel_begin();
     __shared__ float values[GREEDY_THREADS];
     __shared__ int at[GREEDY_THREADS];
     const float *row = x.at + blockIdx.x * x.stride;
@@ -174,13 +176,13 @@ static __global__ void greedy_rows(int32_t *ids, assay_rows x)
 
 extern "C" assay_status assay_device_greedy(void *stream, int32_t *ids, assay_rows logits)
 {
-    greedy_rows<<<static_cast<unsigned>(logits.n), GREEDY_THREADS, 0, kernel_stream(stream)>>>(
-        ids, logits);
-    return kernel_launched("greedy choice");
+    return kernel_launch("greedy choice", stream, greedy_rows, static_cast<unsigned>(logits.n),
+                         GREEDY_THREADS, 0, ids, logits);
 }
 
 static __global__ void fill(uint32_t *at, uint32_t word, int64_t n)
 {
+    kernel_begin();
     int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
     for (int64_t i = blockIdx.x * static_cast<int64_t>(blockDim.x) + threadIdx.x; i < n; i += step)
         at[i] = word;
@@ -191,18 +193,18 @@ extern "C" assay_status assay_device_fill(void *stream, void *at, uint32_t word,
     unsigned blocks = kernel_blocks(n, THREADS);
     if (blocks > 4096)
         blocks = 4096;
-    fill<<<blocks, THREADS, 0, kernel_stream(stream)>>>(static_cast<uint32_t *>(at), word, n);
-    return kernel_launched("fill");
+    return kernel_launch("fill", stream, fill, blocks, THREADS, 0, static_cast<uint32_t *>(at),
+                         word, n);
 }
 
 static __global__ void spin(int64_t nanoseconds)
 {
+    kernel_begin();
     for (int64_t left = nanoseconds; left > 0; left -= 1000)
         __nanosleep(1000);
 }
 
 extern "C" assay_status assay_device_delay(void *stream, int64_t microseconds)
 {
-    spin<<<1, 1, 0, kernel_stream(stream)>>>(1000 * microseconds);
-    return kernel_launched("delay");
+    return kernel_launch("delay", stream, spin, 1, 1, 0, 1000 * microseconds);
 }

@@ -8,6 +8,7 @@ extern "C" {
 static __global__ void angles(float *table, const double *f, assay_device_rows rows,
                               assay_rotary how)
 {
+    kernel_begin();
     int half = how.turned / 2;
     int64_t i = blockIdx.x * static_cast<int64_t>(blockDim.x) + threadIdx.x;
     if (i >= rows.n * half)
@@ -24,6 +25,7 @@ static __global__ void angles(float *table, const double *f, assay_device_rows r
 static __global__ void turn(assay_rows y, int64_t y_head, assay_rows x, int64_t x_head, int n_head,
                             const float *table, int turned, bool half_split)
 {
+    kernel_begin();
     int half = turned / 2, pairs = half + static_cast<int>(x.width) - turned;
     int64_t t = blockIdx.x;
     for (int i = threadIdx.x; i < n_head * pairs; i += blockDim.x) {
@@ -46,16 +48,15 @@ extern "C" assay_status assay_device_rotary_table(void *stream, float *table, co
                                                   const assay_device_rows *rows,
                                                   const assay_rotary *how)
 {
-    angles<<<kernel_blocks(rows->n * (how->turned / 2), 128), 128, 0, kernel_stream(stream)>>>(
-        table, f, *rows, *how);
-    return kernel_launched("rotary angles");
+    return kernel_launch("rotary angles", stream, angles,
+                         kernel_blocks(rows->n * (how->turned / 2), 128), 128, 0, table, f, *rows,
+                         *how);
 }
 
 extern "C" assay_status assay_device_rotary(void *stream, assay_rows y, int64_t y_head,
                                             assay_rows x, int64_t x_head, int n_head,
                                             const float *table, const assay_rotary *how)
 {
-    turn<<<static_cast<unsigned>(x.n), 256, 0, kernel_stream(stream)>>>(
-        y, y_head, x, x_head, n_head, table, how->turned, how->half_split);
-    return kernel_launched("rotary");
+    return kernel_launch("rotary", stream, turn, static_cast<unsigned>(x.n), 256, 0, y, y_head, x,
+                         x_head, n_head, table, how->turned, how->half_split);
 }

@@ -9,6 +9,7 @@ extern "C" {
 
 static __global__ void probs_rows(assay_rows probs, assay_rows logits, bool softmax)
 {
+    kernel_begin();
     const float *x = logits.at + blockIdx.x * logits.stride;
     float *p = probs.at + blockIdx.x * probs.stride;
     int n = static_cast<int>(probs.width), lane = threadIdx.x;
@@ -88,6 +89,7 @@ static __device__ float group_score(const float *sel, int n, const assay_routing
 static __global__ void choose_rows(int32_t *ids, assay_rows probs, const float *bias,
                                    assay_routing how)
 {
+    kernel_begin();
     __shared__ float sel[MOST], score[MOST];
     __shared__ bool used[MOST];
     __shared__ int32_t keep[MOST];
@@ -113,6 +115,7 @@ static __global__ void choose_rows(int32_t *ids, assay_rows probs, const float *
 static __global__ void weigh_rows(assay_rows weights, const int32_t *ids, assay_rows probs,
                                   const float *bias, assay_routing how)
 {
+    kernel_begin();
     int64_t t = blockIdx.x * static_cast<int64_t>(blockDim.x) + threadIdx.x;
     if (t >= weights.n)
         return;
@@ -136,25 +139,22 @@ static __global__ void weigh_rows(assay_rows weights, const int32_t *ids, assay_
 extern "C" assay_status assay_device_router_probs(void *stream, assay_rows probs, assay_rows logits,
                                                   const assay_routing *how)
 {
-    probs_rows<<<static_cast<unsigned>(probs.n), 32, 0, kernel_stream(stream)>>>(
-        probs, logits, how->gating == ASSAY_GATING_SOFTMAX);
-    return kernel_launched("router");
+    return kernel_launch("router", stream, probs_rows, static_cast<unsigned>(probs.n), 32, 0, probs,
+                         logits, how->gating == ASSAY_GATING_SOFTMAX);
 }
 
 extern "C" assay_status assay_device_router_choose(void *stream, int32_t *ids, assay_rows probs,
                                                    const float *bias, const assay_routing *how)
 {
     ASSAY_BUG_IF(how->n_used > how->n_expert || how->n_expert > MOST);
-    choose_rows<<<static_cast<unsigned>(probs.n), 32, 0, kernel_stream(stream)>>>(ids, probs, bias,
-                                                                                  *how);
-    return kernel_launched("choice of experts");
+    return kernel_launch("choice of experts", stream, choose_rows, static_cast<unsigned>(probs.n),
+                         32, 0, ids, probs, bias, *how);
 }
 
 extern "C" assay_status assay_device_router_weigh(void *stream, assay_rows weights,
                                                   const int32_t *ids, assay_rows probs,
                                                   const float *bias, const assay_routing *how)
 {
-    weigh_rows<<<kernel_blocks(weights.n, 64), 64, 0, kernel_stream(stream)>>>(weights, ids, probs,
-                                                                               bias, *how);
-    return kernel_launched("weights of experts");
+    return kernel_launch("weights of experts", stream, weigh_rows, kernel_blocks(weights.n, 64), 64,
+                         0, weights, ids, probs, bias, *how);
 }

@@ -50,6 +50,7 @@ template <class R, class T>
 __global__ void decode_rows(T *out, int64_t out_stride, assay_packed w, int64_t first, int64_t n,
                             int64_t column, int64_t n_columns, bool rounded)
 {
+    kernel_begin();
     int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
     for (int64_t i = blockIdx.x * static_cast<int64_t>(blockDim.x) + threadIdx.x; i < n * n_columns;
          i += step)
@@ -61,6 +62,7 @@ template <class R>
 __global__ void embed_rows(float *y, int64_t y_stride, assay_packed w, assay_device_rows rows,
                            bool rounded)
 {
+    kernel_begin();
     int64_t t = blockIdx.x;
     int32_t sequence = rows.sequences[t];
     if (sequence == ASSAY_ROW_BEYOND)
@@ -72,6 +74,7 @@ __global__ void embed_rows(float *y, int64_t y_stride, assay_packed w, assay_dev
 /* One warp per output element of up to MANY rows. */
 template <class R> __global__ void product_rows(assay_product p, assay_packed w)
 {
+    kernel_begin();
     int lane = threadIdx.x % LANES;
     int64_t out = blockIdx.x * static_cast<int64_t>(WARPS) + threadIdx.x / LANES;
     int64_t head = blockIdx.z, t0 = blockIdx.y * static_cast<int64_t>(MANY);
@@ -164,9 +167,8 @@ extern "C" assay_status assay_device_unpack(void *stream, float *out, int64_t ou
     if (done)
         return ASSAY_OK;
     ASSAY_TRY(find(&job, w->type));
-    job->to_f32<<<blocks_of(n * n_columns), 256, 0, kernel_stream(stream)>>>(
-        out, out_stride, *w, first, n, column, n_columns, rounded);
-    return kernel_launched("decode");
+    return kernel_launch("decode", stream, job->to_f32, blocks_of(n * n_columns), 256, 0, out,
+                         out_stride, *w, first, n, column, n_columns, rounded);
 }
 
 extern "C" assay_status assay_device_unpack_bf16(void *stream, uint16_t *out, int64_t out_stride,
@@ -180,9 +182,8 @@ extern "C" assay_status assay_device_unpack_bf16(void *stream, uint16_t *out, in
     if (done)
         return ASSAY_OK;
     ASSAY_TRY(find(&job, w->type));
-    job->to_bf16<<<blocks_of(n * n_columns), 256, 0, kernel_stream(stream)>>>(
-        out, out_stride, *w, first, n, column, n_columns, true);
-    return kernel_launched("decode to bf16");
+    return kernel_launch("decode to bf16", stream, job->to_bf16, blocks_of(n * n_columns), 256, 0,
+                         out, out_stride, *w, first, n, column, n_columns, true);
 }
 
 extern "C" assay_status assay_device_embed(void *stream, assay_rows y, const assay_packed *packed,
@@ -190,9 +191,8 @@ extern "C" assay_status assay_device_embed(void *stream, assay_rows y, const ass
 {
     const jobs *job = nullptr;
     ASSAY_TRY(find(&job, packed->type));
-    job->embed<<<static_cast<unsigned>(rows->n), 256, 0, kernel_stream(stream)>>>(
-        y.at, y.stride, *packed, *rows, rounded);
-    return kernel_launched("embedding");
+    return kernel_launch("embedding", stream, job->embed, static_cast<unsigned>(rows->n), 256, 0,
+                         y.at, y.stride, *packed, *rows, rounded);
 }
 
 extern "C" assay_status assay_device_product_any(void *stream, const assay_product *p)
@@ -202,12 +202,12 @@ extern "C" assay_status assay_device_product_any(void *stream, const assay_produ
     dim3 grid(kernel_blocks(p->n_out, WARPS),
               p->ids ? static_cast<unsigned>(p->n) : kernel_blocks(p->n, MANY),
               p->n_head > 1 ? static_cast<unsigned>(p->n_head) : 1);
-    job->product<<<grid, LANES * WARPS, 0, kernel_stream(stream)>>>(*p, *p->w);
-    return kernel_launched("product");
+    return kernel_launch("product", stream, job->product, grid, LANES * WARPS, 0, *p, *p->w);
 }
 
 static __global__ void split_q8_0(int8_t *codes, uint16_t *scales, const uint8_t *blocks, int64_t n)
 {
+    kernel_begin();
     int64_t i = blockIdx.x * static_cast<int64_t>(blockDim.x) + threadIdx.x;
     if (i >= n * 32)
         return;
@@ -220,8 +220,7 @@ static __global__ void split_q8_0(int8_t *codes, uint16_t *scales, const uint8_t
 extern "C" assay_status assay_device_split_q8_0(void *stream, void *codes, void *scales,
                                                 const void *blocks, int64_t n_blocks)
 {
-    split_q8_0<<<kernel_blocks(n_blocks * 32, 256), 256, 0, kernel_stream(stream)>>>(
-        static_cast<int8_t *>(codes), static_cast<uint16_t *>(scales),
-        static_cast<const uint8_t *>(blocks), n_blocks);
-    return kernel_launched("split of q8_0");
+    return kernel_launch("split of q8_0", stream, split_q8_0, kernel_blocks(n_blocks * 32, 256),
+                         256, 0, static_cast<int8_t *>(codes), static_cast<uint16_t *>(scales),
+                         static_cast<const uint8_t *>(blocks), n_blocks);
 }

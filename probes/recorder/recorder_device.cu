@@ -38,6 +38,7 @@ struct assay_recorder_device {
 
 static __global__ void count_step(int *step)
 {
+    kernel_begin();
     ++*step;
 }
 
@@ -200,8 +201,7 @@ static assay_status queue(assay_recorder_device *r, table *t, const int32_t *cou
 {
     const table_entry *entries = static_cast<const table_entry *>(t->entries);
     int *step = static_cast<int *>(r->step);
-    count_step<<<1, 1, 0, kernel_stream(stream)>>>(step);
-    ASSAY_TRY(kernel_launched("recorder"));
+    ASSAY_TRY(kernel_launch("recorder", stream, count_step, 1, 1, 0, step));
     ASSAY_TRY(device_stats_queue(
         stream, static_cast<device_stats *>(t->results), static_cast<device_stats *>(t->partial),
         static_cast<int *>(t->arrived), entries, t->n, t->n_chunks, counts, step, r->ring));
@@ -310,6 +310,7 @@ assay_status assay_recorder_device_one(assay_device_recorded *out, assay_recorde
 
 static __global__ void plain_sum(double *partial, const float *x, int64_t n)
 {
+    kernel_begin();
     float sum = 0;
     int64_t step = 4 * static_cast<int64_t>(gridDim.x) * blockDim.x;
     int64_t i = 4 * (blockIdx.x * static_cast<int64_t>(blockDim.x) + threadIdx.x);
@@ -338,9 +339,8 @@ assay_status assay_recorder_device_plain_sum(double *out, const float *values, i
     ASSAY_TRY(assay_cuda_event_new(&from, true));
     ASSAY_TRY(assay_cuda_event_new(&to, true));
     ASSAY_TRY(assay_cuda_record(from, stream));
-    plain_sum<<<PLAIN_BLOCKS, PLAIN_THREADS, 0, kernel_stream(stream)>>>(static_cast<double *>(sum),
-                                                                         values, n);
-    ASSAY_TRY(kernel_launched("plain sum"));
+    ASSAY_TRY(kernel_launch("plain sum", stream, plain_sum, PLAIN_BLOCKS, PLAIN_THREADS, 0,
+                            static_cast<double *>(sum), values, n));
     ASSAY_TRY(assay_cuda_record(to, stream));
     ASSAY_TRY(assay_cuda_to_host(stream, out, sum, sizeof *out));
     ASSAY_TRY(assay_cuda_sync(stream));

@@ -20,6 +20,7 @@ static __global__ void __launch_bounds__(ASSAY_SKETCH_N)
     sketch_all(float *results, double *partial, int *arrived, const table_entry *entries, int n,
                int n_groups, const int32_t *counts, const int *step, int ring)
 {
+    kernel_begin();
     __shared__ double x[TILE];
     __shared__ uint64_t signs[TILE][4];
     __shared__ bool is_last;
@@ -75,7 +76,7 @@ assay_status device_sketch_queue(void *stream, float *results, double *partial, 
                                  const table_entry *entries, int n, int n_pieces, int n_groups,
                                  const int32_t *counts, const int *step, int ring)
 {
-    sketch_all<<<static_cast<unsigned>(n_pieces), ASSAY_SKETCH_N, 0, kernel_stream(stream)>>>(
-        results, partial, arrived, entries, n, n_groups, counts, step, ring);
-    return kernel_launched("sketches");
+    return kernel_launch("sketches", stream, sketch_all, static_cast<unsigned>(n_pieces),
+                         ASSAY_SKETCH_N, 0, results, partial, arrived, entries, n, n_groups, counts,
+                         step, ring);
 }

@@ -2,17 +2,7 @@
  * Statistics on the device (recorder.h): a block per chunk of a buffer; the last block of a buffer
  * to finish puts its chunks together, in order.
  */
-#include "probes/recorder/device_table.cuh"
-
-#define GOLDEN 0x9E3779B97F4A7C15u
-
-/* What the loop keeps in registers. */
-struct tally {
-    double sum, squares;
-    float min, max;
-    uint64_t checksum;
-    uint32_t zero;
-};
+#include "probes/recorder/stats_plain.cuh"
 
 /* What is not finite: rare, in shared memory, so that the loop pays nothing for it. */
 struct bad_tally {
@@ -88,42 +78,25 @@ static __device__ __forceinline__ void add_four(tally *t, bad_tally *rare, float
     }
 }
 
-/* Four neighbours that are taken to be finite and not zero. */
-static __device__ __forceinline__ void add_plain(tally *t, float *least, float4 v, uint64_t salt)
-{
-    float x[4] = {v.x, v.y, v.z, v.w};
-#pragma unroll
-    for (int k = 0; k < 4; k++) {
-        double wide = x[k];
-        t->checksum += table_mix(__float_as_uint(x[k]) + salt + static_cast<uint64_t>(k) * GOLDEN);
-        t->sum += wide;
-        t->squares = fma(wide, wide, t->squares);
-        t->min = fminf(t->min, x[k]);
-        t->max = fmaxf(t->max, x[k]);
-        *least = fminf(*least, fabsf(x[k]));
-    }
-}
-
 /* Whole strides of the block, four loads under way; returns where this thread stopped. CAREFUL
  * counts zeros and what is not finite. */
 template <bool CAREFUL>
-static __device__ __forceinline__ int64_t add_strides(tally *t, bad_tally *bad, float *least,
-                                                      const float *at, int64_t i, int64_t to)
+static __device__ __forceinline__ int64_t add_strides(tally *t, bad_tally *bad, extremes *e,
+                                                      const float *at, int64_t i, int64_t to,
+                                                      const uint32_t *powers)
 {
     const int64_t step = 4 * STATS_THREADS;
     const uint64_t more = static_cast<uint64_t>(step) * GOLDEN;
     uint64_t salt = static_cast<uint64_t>(i + 1) * GOLDEN;
-    for (; i + 3 * step + 3 < to; i += 4 * step, salt += 4 * more) {
+    for (; i + 3 * step + 3 < to; i += 4 * step) {
         float4 v[4];
+        load_four(v, at + i, step);
 #pragma unroll
-        for (int k = 0; k < 4; k++)
-            v[k] = __ldcs(reinterpret_cast<const float4 *>(at + i + k * step));
-#pragma unroll
-        for (int k = 0; k < 4; k++)
+        for (int k = 0; k < 4; k++, salt += more)
             if (CAREFUL)
-                add_four(t, bad, v[k], i + k * step, salt + static_cast<uint64_t>(k) * more);
+                add_four(t, bad, v[k], i + k * step, salt);
             else
-                add_plain(t, least, v[k], salt + static_cast<uint64_t>(k) * more);
+                add_plain(t, e, v[k], salt, powers);
     }
     return i;
 }
@@ -131,14 +104,17 @@ static __device__ __forceinline__ int64_t add_strides(tally *t, bad_tally *bad, 
 /* First as if all were finite and none zero; a thread that met one goes through its share again. A
  * sum of finite float32 values cannot leave float64, so it is finite exactly when they are. */
 static __device__ __forceinline__ void add_dense(tally *t, bad_tally *bad, const float *at,
-                                                 int64_t from, int64_t to)
+                                                 int64_t from, int64_t to, const uint32_t *powers)
 {
     int64_t first = from + 4 * static_cast<int64_t>(threadIdx.x);
-    float least = INFINITY;
-    int64_t i = add_strides<false>(t, bad, &least, at, first, to);
-    if (!isfinite(t->sum) || least == 0) {
+    extremes e = {INT32_MIN, INT32_MAX, 0, UINT32_MAX};
+    int64_t i = add_strides<false>(t, bad, &e, at, first, to, powers);
+    if (!isfinite(t->sum) || has_zero(e)) {
         start(t);
-        add_strides<true>(t, bad, &least, at, first, to);
+        add_strides<true>(t, bad, &e, at, first, to, powers);
+    } else if (i > first) {
+        t->min = least(e);
+        t->max = greatest(e);
     }
     uint64_t salt = static_cast<uint64_t>(i + 1) * GOLDEN;
     for (; i < to; i += 4 * STATS_THREADS, salt += 4 * STATS_THREADS * GOLDEN)
@@ -269,8 +245,10 @@ static __device__ void put_together(device_stats *out, const device_stats *parts
 static __global__ void __launch_bounds__(STATS_THREADS)
     stats_of_all(device_stats *results, device_stats *partial, int *arrived,
                  const table_entry *entries, int n, const int32_t *counts, const int *step,
-                 int ring)
+                 int ring, uint2 powers_of_two)
 {
+    kernel_begin();
+    const uint32_t powers[2] = {powers_of_two.x, powers_of_two.y};
     __shared__ bool is_last;
     int chunk = static_cast<int>(blockIdx.x);
     int which = table_find(n, chunk, [entries](int i) { return entries[i].first_chunk; });
@@ -289,7 +267,7 @@ static __global__ void __launch_bounds__(STATS_THREADS)
     bool dense = (e.stride == width || rows == 1) && !e.is_ids &&
                  reinterpret_cast<uintptr_t>(e.at) % 16 == 0;
     if (dense)
-        add_dense(&t, &bad, static_cast<const float *>(e.at), from, to);
+        add_dense(&t, &bad, static_cast<const float *>(e.at), from, to, powers);
     else
         add_strided(&t, &bad, e, width, from, to);
     finish_chunk(&partial[chunk], t, bad, to - from);
@@ -311,7 +289,7 @@ assay_status device_stats_queue(void *stream, device_stats *results, device_stat
                                 int *arrived, const table_entry *entries, int n, int n_chunks,
                                 const int32_t *counts, const int *step, int ring)
 {
-    stats_of_all<<<static_cast<unsigned>(n_chunks), STATS_THREADS, 0, kernel_stream(stream)>>>(
-        results, partial, arrived, entries, n, counts, step, ring);
-    return kernel_launched("statistics");
+    return kernel_launch("statistics", stream, stats_of_all, static_cast<unsigned>(n_chunks),
+                         STATS_THREADS, 0, results, partial, arrived, entries, n, counts, step,
+                         ring, make_uint2(4, 32));
 }
