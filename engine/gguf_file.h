@@ -11,6 +11,7 @@
 #ifndef ASSAY_ENGINE_GGUF_FILE_H
 #define ASSAY_ENGINE_GGUF_FILE_H
 
+#include "engine/base/mapping.h"
 #include "engine/gguf.h"
 
 typedef enum {
@@ -22,7 +23,8 @@ typedef enum {
 
 typedef struct gguf_file {
     char *path;
-    const uint8_t *bytes;
+    assay_mapping mapping;
+    const uint8_t *bytes; /* = mapping.bytes */
     uint64_t n_bytes;
     uint32_t version;
     uint64_t alignment, data_start;

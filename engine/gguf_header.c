@@ -11,14 +11,9 @@
  * Source: docs/gguf.md of ggml; the refusals follow its loader (rows of gguf_rule.def), and refuse
  * zero dimensions and names with NUL in addition.
  */
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "engine/gguf_cursor.h"
 
@@ -202,26 +197,12 @@ static assay_status read_alignment(gguf_file *file)
 
 static assay_status map(gguf_file *file)
 {
-    int fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not hang us */
-    if (fd < 0)
-        return assay_fail(ASSAY_IO, "cannot open '%s': %s", file->path, strerror(errno));
-    struct stat st;
-    assay_status s = ASSAY_OK;
-    if (fstat(fd, &st) != 0)
-        s = assay_fail(ASSAY_IO, "cannot stat '%s': %s", file->path, strerror(errno));
-    else if (!S_ISREG(st.st_mode))
-        s = gguf_refuse(file, GGUF_RULE_REGULAR, 0, "not a regular file, expected a GGUF file");
-    else if (st.st_size > 0) {
-        void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
-        if (p == MAP_FAILED)
-            s = assay_fail(ASSAY_IO, "cannot map '%s': %s", file->path, strerror(errno));
-        else {
-            file->bytes = p;
-            file->n_bytes = (uint64_t)st.st_size;
-        }
-    }
-    close(fd);
-    return s;
+    assay_status s = assay_mapping_open(&file->mapping, file->path);
+    file->bytes = file->mapping.bytes;
+    file->n_bytes = file->mapping.n_bytes;
+    return s == ASSAY_BAD_FILE
+               ? gguf_refuse(file, GGUF_RULE_REGULAR, 0, "not a regular file, expected a GGUF file")
+               : s;
 }
 
 assay_status gguf_file_open(gguf_file *out, const char *path, int index)
@@ -256,8 +237,7 @@ void gguf_file_close(gguf_file *file)
     free(file->keys);
     free(file->keys_by_name);
     free(file->tensors);
-    if (file->bytes)
-        munmap((void *)file->bytes, (size_t)file->n_bytes);
+    assay_mapping_close(&file->mapping);
     free(file->path);
     *file = (gguf_file){0};
 }

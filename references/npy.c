@@ -2,47 +2,21 @@
 
 #include <ctype.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
+
+#include "engine/base/mapping.h"
 
 typedef struct bytes {
     const unsigned char *at;
     size_t n;
 } bytes;
 
-static assay_status map_file(bytes *out, const char *path)
+static bytes bytes_of(const assay_mapping *mapping)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    struct stat st;
-    if (fd < 0 || fstat(fd, &st)) {
-        assay_status s = assay_fail(ASSAY_IO, "'%s' cannot be read: %s", path, strerror(errno));
-        if (fd >= 0)
-            close(fd);
-        return s;
-    }
-    *out = (bytes){NULL, (size_t)st.st_size};
-    if (st.st_size > 0) {
-        void *at = mmap(NULL, out->n, PROT_READ, MAP_PRIVATE, fd, 0);
-        if (at == MAP_FAILED) {
-            close(fd);
-            return assay_fail(ASSAY_IO, "'%s' cannot be mapped: %s", path, strerror(errno));
-        }
-        out->at = at;
-    }
-    close(fd);
-    return ASSAY_OK;
-}
-
-static void unmap(bytes *b)
-{
-    if (b->at)
-        munmap((void *)b->at, b->n);
+    return (bytes){mapping->bytes, (size_t)mapping->n_bytes};
 }
 
 static uint64_t little(const unsigned char *p, int n)
@@ -141,13 +115,14 @@ static assay_status parse(assay_npy *out, bytes b, const char *name)
 
 assay_status assay_npy_read(const char *path, const char *name, assay_npy_fn *use, void *user)
 {
-    bytes b;
+    assay_mapping file;
     assay_npy array;
-    ASSAY_TRY(map_file(&b, path));
+    ASSAY_TRY(assay_mapping_open(&file, path));
+    bytes b = bytes_of(&file);
     assay_status s = parse(&array, b, path);
     if (s == ASSAY_OK)
         s = use(user, name, &array);
-    unmap(&b);
+    assay_mapping_close(&file);
     return s;
 }
 
@@ -196,9 +171,10 @@ static assay_status read_entry(bytes b, const unsigned char *p, const char *path
 
 assay_status assay_npz_read(const char *path, assay_npy_fn *use, void *user)
 {
-    bytes b;
+    assay_mapping file;
     size_t at = 0, n = 0;
-    ASSAY_TRY(map_file(&b, path));
+    ASSAY_TRY(assay_mapping_open(&file, path));
+    bytes b = bytes_of(&file);
     assay_status s = find_list(&at, &n, b, path);
     for (size_t i = 0; i < n && s == ASSAY_OK; i++) {
         if (at + 46 > b.n || memcmp(b.at + at, "PK\1\2", 4)) {
@@ -213,6 +189,6 @@ assay_status assay_npz_read(const char *path, assay_npy_fn *use, void *user)
             s = read_entry(b, p, path, use, user);
         at += size;
     }
-    unmap(&b);
+    assay_mapping_close(&file);
     return s;
 }

@@ -3,15 +3,10 @@
  */
 #include "references/safetensors_file.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #define HEADER_BYTES_MAX 100000000u /* limit of the reference reader */
 #define HEADER_BYTES_MIN 2          /* {} */
@@ -38,26 +33,12 @@ assay_status safetensors_refuse(const char *path, safetensors_rule rule, const c
 
 static assay_status map(safetensors_file *file)
 {
-    int fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    struct stat st;
-    assay_status s = ASSAY_OK;
-    if (fd < 0)
-        return assay_fail(ASSAY_IO, "cannot open '%s': %s", file->path, strerror(errno));
-    if (fstat(fd, &st) != 0)
-        s = assay_fail(ASSAY_IO, "cannot stat '%s': %s", file->path, strerror(errno));
-    else if (!S_ISREG(st.st_mode))
-        s = safetensors_refuse(file->path, SAFETENSORS_RULE_REGULAR, "not a regular file");
-    else if (st.st_size > 0) {
-        void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
-        if (p == MAP_FAILED) {
-            s = assay_fail(ASSAY_IO, "cannot map '%s': %s", file->path, strerror(errno));
-        } else {
-            file->bytes = p;
-            file->n_bytes = (uint64_t)st.st_size;
-        }
-    }
-    close(fd);
-    return s;
+    assay_status s = assay_mapping_open(&file->mapping, file->path);
+    file->bytes = file->mapping.bytes;
+    file->n_bytes = file->mapping.n_bytes;
+    return s == ASSAY_BAD_FILE
+               ? safetensors_refuse(file->path, SAFETENSORS_RULE_REGULAR, "not a regular file")
+               : s;
 }
 
 static assay_status read_header(safetensors_file *file, uint64_t *data_start)
@@ -242,8 +223,7 @@ void safetensors_file_close(safetensors_file *file)
 {
     json_decref(file->header);
     free(file->tensors);
-    if (file->bytes)
-        munmap((void *)file->bytes, (size_t)file->n_bytes);
+    assay_mapping_close(&file->mapping);
     free(file->path);
     *file = (safetensors_file){0};
 }

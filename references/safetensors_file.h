@@ -8,6 +8,7 @@
 #include <jansson.h>
 #include <stdbool.h>
 
+#include "engine/base/mapping.h"
 #include "references/safetensors.h"
 
 typedef enum {
@@ -19,7 +20,8 @@ typedef enum {
 
 typedef struct safetensors_file {
     char *path;
-    const uint8_t *bytes;
+    assay_mapping mapping;
+    const uint8_t *bytes; /* = mapping.bytes */
     uint64_t n_bytes;
     json_t *header; /* owns the names */
     assay_safetensor *tensors;

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "engine/base/mapping.h"
 #include "probes/hdf5.h"
 #include "tools/command.h"
 #include "tools/options.h"
@@ -51,6 +52,7 @@ int main(int argc, char **argv)
 {
     assay_h5_no_exit_handler();
     json_set_alloc_funcs(json_memory, free);
+    assay_mapping_guard(assay_status_exit(ASSAY_IO));
     signal(SIGXFSZ, SIG_IGN); /* a file over the quota is a failed write with a message */
     argp_err_exit_status = ASSAY_EXIT_USAGE;
     argp_program_version = "assay " ASSAY_VERSION;

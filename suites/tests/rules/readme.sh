@@ -13,7 +13,7 @@ bad=0
 words() {
     sed -E 's/[0-9]+(\.[0-9]+)? s\b/T s/g; s/  [0-9]+\.[0-9]  /  T  /' | tr -s ' \n' '\n' |
         sed -E 's/0x[0-9a-f]+/ADDRESS/; s/[0-9.]+e-[0-9]+/E/; s/^[0-9]+\.[0-9]$/T/' |
-        awk 'before == "at" && $0 ~ /^blk\./ && worst { $0 = "POINT" } { worst = (two == "worst" || before == "worst"); two = before; before = $0; print }'
+        awk 'before == "at" && $0 ~ /^blk\./ && worst { $0 = "POINT" } before == "position" && largest { $0 = "N"; largest = 0 } before == "largest" { largest = 1 } { worst = (two == "worst" || before == "worst"); two = before; before = $0; print }'
 }
 
 # Indented blocks, one file each.
