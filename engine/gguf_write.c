@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "engine/base/publish.h"
 #include "engine/quant.h"
 
 #define ALIGNMENT 32
@@ -27,7 +28,7 @@ typedef struct tensor {
 } tensor;
 
 typedef struct output {
-    char *path;
+    char *path, *temporary;
     int fd;
     uint64_t n_bytes;
 } output;
@@ -282,7 +283,7 @@ static assay_status start_file(assay_gguf_writer *w, int file)
     assay_status s;
     ASSAY_GO(make_header(&header, &data, w, file));
     o->n_bytes = header.n + data;
-    o->fd = open(o->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    o->fd = open(o->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (o->fd < 0 || ftruncate(o->fd, (off_t)o->n_bytes) != 0) {
         s = assay_fail(ASSAY_IO, "cannot make '%s' of %llu bytes: %s", o->path,
                        (unsigned long long)o->n_bytes, strerror(errno));
@@ -305,10 +306,12 @@ static assay_status name_files(assay_gguf_writer *w, const char *path)
         int made = w->n_outputs == 1 ? asprintf(&o->path, "%s", path)
                                      : asprintf(&o->path, "%.*s-%05d-of-%05d.gguf", (int)n, path,
                                                 f + 1, w->n_outputs);
-        if (made < 0) {
+        if (made < 0)
             o->path = NULL;
+        else if (asprintf(&o->temporary, "%s.partial", o->path) < 0)
+            o->temporary = NULL;
+        if (!o->path || !o->temporary)
             return assay_fail(ASSAY_NO_MEMORY, "no memory for the path '%s'", path);
-        }
     }
     return ASSAY_OK;
 }
@@ -368,8 +371,11 @@ void assay_gguf_writer_free(assay_gguf_writer *w)
     if (!w)
         return;
     for (int f = 0; f < w->n_outputs; f++) {
-        if (w->outputs[f].fd >= 0)
+        if (w->outputs[f].fd >= 0) {
             close(w->outputs[f].fd);
+            unlink(w->outputs[f].temporary);
+        }
+        free(w->outputs[f].temporary);
         free(w->outputs[f].path);
     }
     for (int64_t i = 0; i < w->n_tensors; i++)
@@ -380,14 +386,18 @@ void assay_gguf_writer_free(assay_gguf_writer *w)
     free(w);
 }
 
+/* A set is named from its end: whoever finds the first file finds all of them. */
 assay_status assay_gguf_writer_close(assay_gguf_writer *w)
 {
     assay_status s = ASSAY_OK;
-    for (int f = 0; f < w->n_outputs; f++) {
-        int fd = w->outputs[f].fd;
-        w->outputs[f].fd = -1;
-        if (fd >= 0 && close(fd) != 0 && s == ASSAY_OK)
-            s = assay_fail(ASSAY_IO, "cannot close '%s': %s", w->outputs[f].path, strerror(errno));
+    for (int f = w->n_outputs - 1; f >= 0 && s == ASSAY_OK; f--) {
+        output *o = &w->outputs[f];
+        if (o->fd < 0)
+            continue;
+        s = assay_publish(o->temporary, o->path);
+        if (close(o->fd) != 0 && s == ASSAY_OK)
+            s = assay_fail(ASSAY_IO, "cannot close '%s': %s", o->path, strerror(errno));
+        o->fd = -1;
     }
     assay_gguf_writer_free(w);
     return s;

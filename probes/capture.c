@@ -1,14 +1,12 @@
 #include "probes/capture.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "engine/base/publish.h"
 #include "probes/capture_private.h"
 
 static assay_status within_file(const assay_capture *c, assay_status s)
@@ -88,7 +86,9 @@ assay_status assay_capture_create(assay_capture **out, const char *path,
         s = assay_fail(ASSAY_NO_MEMORY, "capture: no memory");
         goto out;
     }
+    bool was_there = access(c->temporary, F_OK) == 0; /* then somebody else may be writing it */
     c->file = H5Fcreate(c->temporary, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    c->is_there = c->file >= 0 || !was_there;
     if (c->file < 0) {
         s = assay_h5_fail(ASSAY_IO, "'%s' cannot be created", c->temporary);
         goto out;
@@ -267,23 +267,13 @@ static assay_status put_dropped(assay_capture *c)
     return s;
 }
 
-static assay_status sync_path(const char *path, int flags)
-{
-    int fd = open(path, flags);
-    if (fd < 0)
-        return assay_fail(ASSAY_IO, "'%s': %s", path, strerror(errno));
-    int e = fsync(fd);
-    close(fd);
-    return e ? assay_fail(ASSAY_IO, "'%s': cannot be synced: %s", path, strerror(errno)) : ASSAY_OK;
-}
-
 static assay_status close_file(assay_capture *c)
 {
     hid_t file = c->file;
     c->file = -1;
     if (H5Fclose(file) < 0)
         return assay_h5_fail(ASSAY_IO, "'%s' cannot be closed", c->temporary);
-    return sync_path(c->temporary, O_RDONLY);
+    return assay_sync(c->temporary);
 }
 
 /* Everything is on the disk before `complete` says so, and that before the name says so. */
@@ -296,15 +286,8 @@ static assay_status seal(assay_capture *c)
         return assay_h5_fail(ASSAY_IO, "'%s' cannot be opened again", c->temporary);
     ASSAY_TRY(assay_h5_put_numbers(c->file, "/", "complete", H5T_NATIVE_INT32, &complete, 1));
     ASSAY_TRY(close_file(c));
-    if (rename(c->temporary, c->path))
-        return assay_fail(ASSAY_IO, "'%s' cannot be renamed to '%s': %s", c->temporary, c->path,
-                          strerror(errno));
-    char *copy = strdup(c->path);
-    if (!copy)
-        return assay_fail(ASSAY_NO_MEMORY, "capture: no memory");
-    assay_status s = sync_path(dirname(copy), O_RDONLY | O_DIRECTORY);
-    free(copy);
-    return s;
+    c->is_there = false;
+    return assay_publish(c->temporary, c->path);
 }
 
 assay_status assay_capture_finish(assay_capture *c)
@@ -326,10 +309,10 @@ void assay_capture_abandon(assay_capture *c)
 {
     if (!c)
         return;
-    if (c->file >= 0) {
+    if (c->file >= 0)
         H5Fclose(c->file);
-        c->file = -1;
+    c->file = -1;
+    if (c->is_there)
         unlink(c->temporary);
-    }
     release(c);
 }

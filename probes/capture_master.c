@@ -1,10 +1,12 @@
 #include "probes/capture_master.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "engine/base/publish.h"
 #include "probes/capture.h"
 #include "probes/hdf5_write.h"
 
@@ -252,6 +254,7 @@ assay_status assay_capture_master(const char *path, const char *const *ranks, in
     master m = {.file = -1, .n = n};
     char temporary[4200];
     assay_status s;
+    bool is_there = false;
     snprintf(temporary, sizeof temporary, "%.4000s.partial", path);
     ASSAY_GO(assay_alloc(&m.ranks, (size_t)n, sizeof *m.ranks, "ranks"));
     ASSAY_GO(assay_alloc(&m.names, (size_t)n, sizeof *m.names, "ranks"));
@@ -259,7 +262,9 @@ assay_status assay_capture_master(const char *path, const char *const *ranks, in
         m.ranks[r] = -1;
     for (int r = 0; r < n; r++)
         ASSAY_GO(open_rank(&m, ranks[r], path));
+    bool was_there = access(temporary, F_OK) == 0; /* then somebody else may be writing it */
     m.file = H5Fcreate(temporary, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    is_there = m.file >= 0 || !was_there;
     if (m.file < 0) {
         s = assay_h5_fail(ASSAY_IO, "'%s' cannot be created", temporary);
         goto out;
@@ -267,13 +272,15 @@ assay_status assay_capture_master(const char *path, const char *const *ranks, in
     ASSAY_GO(write_all(&m));
     herr_t e = H5Fclose(m.file);
     m.file = -1;
-    if (e < 0 || rename(temporary, path))
-        s = assay_h5_fail(ASSAY_IO, "'%s' cannot be written", path);
+    if (e < 0)
+        s = assay_h5_fail(ASSAY_IO, "'%s' cannot be written", temporary);
+    else
+        s = assay_publish(temporary, path);
 out:
-    if (m.file >= 0) {
+    if (m.file >= 0)
         H5Fclose(m.file);
+    if (is_there && s != ASSAY_OK)
         unlink(temporary);
-    }
     for (int r = 0; m.ranks && r < n; r++)
         if (m.ranks[r] >= 0)
             H5Fclose(m.ranks[r]);

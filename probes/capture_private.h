@@ -26,6 +26,7 @@ typedef struct assay_table {
 
 struct assay_capture {
     char *path, *temporary;
+    bool is_there; /* the temporary file, ours to remove */
     hid_t file;
     assay_selector *selector;
     const assay_recorder *recorder;

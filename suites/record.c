@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "engine/base/publish.h"
 #include "probes/hdf5.h"
 #include "reports/text.h"
 
@@ -175,17 +176,6 @@ static assay_status put_all(hid_t file, const assay_result *result, const char *
     return put_result(file, result);
 }
 
-static assay_status sync_file(const char *path)
-{
-    int fd = open(path, O_RDONLY);
-    bool good = fd >= 0 && fsync(fd) == 0;
-    assay_status s =
-        good ? ASSAY_OK : assay_fail(ASSAY_IO, "'%s': cannot sync: %s", path, strerror(errno));
-    if (fd >= 0)
-        close(fd);
-    return s;
-}
-
 assay_status assay_record_write(const char *path, const assay_result *result, const char *signed_by,
                                 const assay_record_input *inputs, int n_inputs)
 {
@@ -199,10 +189,8 @@ assay_status assay_record_write(const char *path, const assay_result *result, co
     if (file >= 0 && H5Fclose(file) < 0 && s == ASSAY_OK)
         s = assay_h5_fail(ASSAY_IO, "'%s': cannot be written", temporary);
     if (s == ASSAY_OK)
-        s = sync_file(temporary);
-    if (s == ASSAY_OK && rename(temporary, path) != 0)
-        s = assay_fail(ASSAY_IO, "'%s': cannot be renamed: %s", path, strerror(errno));
-    if (s != ASSAY_OK)
+        s = assay_publish(temporary, path);
+    else
         unlink(temporary);
     free(temporary);
     return s;

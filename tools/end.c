@@ -1,9 +1,11 @@
 /*
  * How a command ends: the result on stdout, the reports, the exit status.
  */
+#include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "reports/render.h"
@@ -32,6 +34,20 @@ assay_status assay_result_describe_model(assay_result *result, const assay_gguf 
     return assay_describe_model(result, file, sha256);
 }
 
+static assay_status flush(void)
+{
+    if (fflush(stdout) || ferror(stdout))
+        return assay_fail(ASSAY_IO, "the result cannot be written to standard output: %s",
+                          strerror(errno));
+    return ASSAY_OK;
+}
+
+int assay_end_printed(const assay_options *options)
+{
+    assay_status s = flush();
+    return s == ASSAY_OK ? 0 : assay_end_failed(options, s);
+}
+
 static assay_status print(const assay_options *options, const assay_result *result)
 {
     const char *name = options->json ? "json" : "text";
@@ -41,8 +57,7 @@ static assay_status print(const assay_options *options, const assay_result *resu
                                 .verbose = options->verbose};
     ASSAY_BUG_IF(!renderer);
     ASSAY_TRY(renderer->render(stdout, result, &how));
-    if (fflush(stdout) || ferror(stdout))
-        return assay_fail(ASSAY_IO, "the result cannot be written to standard output");
+    ASSAY_TRY(flush());
     if (options->report_dir)
         ASSAY_TRY(assay_render_folder(options->report_dir, result, &how));
     return ASSAY_OK;

@@ -145,6 +145,9 @@ assay_status assay_result_describe_model(assay_result *result, const assay_gguf 
 int assay_end(const assay_options *options, assay_result *result);
 /* The end by an error: its line on stderr (with --json also an object on stdout). */
 int assay_end_failed(const assay_options *options, assay_status status);
+/* For what a command has printed itself: 0, or 128 and a message when standard output is closed or
+ * full. */
+int assay_end_printed(const assay_options *options);
 
 double assay_now_s(void);
 

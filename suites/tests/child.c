@@ -43,7 +43,7 @@ static void slurp(char *out, size_t room, const char *path, bool from_end)
 
 _Noreturn static void become(int tool, const char *const *words, const child_options *options)
 {
-    const char *shim = getenv("ASSAY_FAIL_ALLOC");
+    const char *shim = getenv(options->fail_io_at ? "ASSAY_FAIL_IO" : "ASSAY_FAIL_ALLOC");
     char number[32];
     char *argv[64] = {(char *)"assay"};
     for (int i = 0; words[i] && i < 62; i++)
@@ -54,8 +54,11 @@ _Noreturn static void become(int tool, const char *const *words, const child_opt
     if (options->file_bytes)
         setrlimit(RLIMIT_FSIZE, &files);
     setenv("OMP_NUM_THREADS", "1", 1);
-    snprintf(number, sizeof number, "%ld", options->fail_at);
-    if (options->fail_at && (setenv("ASSAY_FAIL_AT", number, 1) || setenv("LD_PRELOAD", shim, 1)))
+    snprintf(number, sizeof number, "%ld",
+             options->fail_io_at ? options->fail_io_at : options->fail_at);
+    if ((options->fail_at || options->fail_io_at) &&
+        (!shim || setenv(options->fail_io_at ? "ASSAY_FAIL_IO_AT" : "ASSAY_FAIL_AT", number, 1) ||
+         setenv("LD_PRELOAD", shim, 1)))
         _exit(127);
     if (options->as_nobody && getuid() == 0 && (setgid(65534) || setuid(65534)))
         _exit(127);

@@ -11,6 +11,7 @@ typedef struct child_options {
     double kill_after_ms; /* 0: let it end */
     long file_bytes;      /* RLIMIT_FSIZE; 0: none */
     long fail_at;         /* the allocation of this number fails; 0: none */
+    long fail_io_at;      /* the input or output call of this number fails; -1: they are counted */
     bool as_nobody;       /* where the tests run as root: as a user who owns nothing */
 } child_options;
 

@@ -161,7 +161,7 @@ static int print(const assay_options *common, const own *o, const assay_forge_re
         if (made->wrong_at[0])
             printf("wrong (%s): %s\n", o->forge.wrong, made->wrong_at);
     }
-    return fflush(stdout) || ferror(stdout) ? ASSAY_EXIT_BROKEN : 0;
+    return assay_end_printed(common);
 }
 
 int assay_cmd_forge(int argc, char **argv)

@@ -60,5 +60,5 @@ int assay_cmd_help(int argc, char **argv)
         return help_on(&common);
     else
         overview();
-    return fflush(stdout) || ferror(stdout) ? ASSAY_EXIT_BROKEN : 0;
+    return assay_end_printed(&common);
 }

@@ -105,5 +105,5 @@ int assay_cmd_import(int argc, char **argv)
     assay_run_close(run);
     if (s != ASSAY_OK)
         return assay_end_failed(&common, s);
-    return fflush(stdout) || ferror(stdout) ? ASSAY_EXIT_BROKEN : 0;
+    return assay_end_printed(&common);
 }

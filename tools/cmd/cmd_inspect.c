@@ -60,5 +60,5 @@ int assay_cmd_inspect(int argc, char **argv)
         assay_inspect_print(found, common.verbose);
     }
     json_decref(found);
-    return fflush(stdout) || ferror(stdout) ? ASSAY_EXIT_BROKEN : 0;
+    return assay_end_printed(&common);
 }

@@ -211,8 +211,8 @@ int assay_cmd_reference(int argc, char **argv)
         print_json(&j, &o);
     else if (!common.quiet)
         print_text(&j, &o);
-    if (s == ASSAY_OK && (fflush(stdout) || ferror(stdout)))
-        status = ASSAY_EXIT_BROKEN;
+    if (s == ASSAY_OK)
+        status = assay_end_printed(&common);
     free(j.made.greedy);
     assay_ids_clear(&j.ids);
     assay_tokenizer_free(j.tokenizer);

@@ -211,7 +211,7 @@ static int print(const job *j, int n_new, const own *o, const assay_options *com
         putchar('\n');
         json_decref(all);
     }
-    return fflush(stdout) || ferror(stdout) ? ASSAY_EXIT_BROKEN : 0;
+    return assay_end_printed(common);
 }
 
 int assay_cmd_run(int argc, char **argv)

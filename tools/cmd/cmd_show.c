@@ -299,5 +299,5 @@ int assay_cmd_show(int argc, char **argv)
     json_decref(j.list);
     if (s != ASSAY_OK)
         return assay_end_failed(&common, s);
-    return fflush(stdout) || ferror(stdout) ? ASSAY_EXIT_BROKEN : 0;
+    return assay_end_printed(&common);
 }
