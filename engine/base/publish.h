@@ -11,7 +11,8 @@
 assay_status assay_sync(const char *path);
 
 /* Syncs, renames, and syncs the folder. ASSAY_IO: `path` is as it was and `temporary` is removed,
- * unless the message is about the folder: then `path` is whole, but may be gone after a power cut. */
+ * unless the message is about the folder: then `path` is whole, but may be gone after a power cut.
+ */
 assay_status assay_publish(const char *temporary, const char *path);
 
 #endif
