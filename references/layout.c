@@ -159,9 +159,17 @@ static assay_status fit_axes(assay_plan *plan, const char *letters, const int64_
     int n_batch = 0; /* leading axes of size one that can be dropped */
     while (n_batch < n_dims && dims[n_batch] == 1)
         n_batch++;
-    for (int strict = 1; strict >= 0; strict--)
-        for (int i = 0; i <= n_batch && i < n_dims; i++)
-            if (fit(plan->size, letters, dims + i, n_dims - i, sizes, strict))
+    assay_sizes all = *sizes; /* every key so far instead of this step's tokens */
+    all.of['T'] = sizes->of['S'];
+    bool has_more = sizes->of['T'] > 0 && sizes->of['S'] > sizes->of['T'] && strchr(letters, 'T') &&
+                    !strchr(letters, 'S');
+    const struct {
+        const assay_sizes *sizes;
+        bool strict, holds;
+    } ways[] = {{sizes, true, true}, {&all, true, has_more}, {sizes, false, true}};
+    for (size_t w = 0; w < sizeof ways / sizeof *ways; w++)
+        for (int i = 0; ways[w].holds && i <= n_batch && i < n_dims; i++)
+            if (fit(plan->size, letters, dims + i, n_dims - i, ways[w].sizes, ways[w].strict))
                 return ASSAY_OK;
     int n_more = n_dims - (int)strlen(letters);
     n_more = n_more < 0 ? 0 : n_more > n_batch ? n_batch : n_more;
@@ -311,6 +319,10 @@ assay_status assay_layout_plan(assay_plan *out, const assay_layout *layout, cons
         plan.length[i] = plan.size[i];
         if (letters[i] == 'S' && plan.n_keys && plan.size[i] > plan.n_keys)
             plan.length[i] = plan.n_keys;
+        if (letters[i] == 'T' && sizes->of['T'] > 0 && plan.size[i] > sizes->of['T']) {
+            plan.length[i] = sizes->of['T'];
+            plan.start[i] = plan.size[i] - sizes->of['T'];
+        }
     }
     if (!take_all(&plan, letters, layout->take, sizes))
         return assay_fail(ASSAY_BAD_SHAPE,
@@ -427,7 +439,7 @@ static void gather_keys(double *out, const double *in, const assay_plan *plan)
     for (int64_t t = 0; t < plan->dims[0]; t++) {
         int64_t n = 0;
         for (int64_t i = 0; i < wide && n < width; i++) {
-            double id = in[t * wide + i];
+            double id = in[(plan->start[0] + t) * wide + i];
             if (!(id >= (double)plan->n_keys))
                 out[t * width + n++] = id;
         }

@@ -30,7 +30,9 @@
  *
  * Sizes: one number per letter, learnt from values whose axes all lie apart, from C = L + R,
  * K = N + R, B = N + V, and from the model where there is one. T and S are the step's. S is cut to
- * the keys there are when the cache was padded.
+ * the keys there are when the cache was padded. Where a value has a row for each of the S keys (an
+ * engine that hands its kernel the whole cache, or projects it anew in each step), its last T rows
+ * are the step's.
  */
 #ifndef ASSAY_REFERENCES_LAYOUT_H
 #define ASSAY_REFERENCES_LAYOUT_H

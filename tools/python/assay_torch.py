@@ -4,7 +4,7 @@
     with assay_torch.capture(model, "cap.h5", points="layers.0-3", tier="full", budget="2GB", prompt="count"):
         model(input_ids=ids)                    # prefill: step 0
         model(input_ids=next_id, ...)           # decode: step 1 ...
-    # then:  assay diagnose cap.h5 --model MODEL.gguf
+    # then:  assay diagnose cap.h5 --model MODEL.gguf (or the folder of the checkpoint)
 
     with assay_torch.force(model, "ref.h5", points="layers.2.mlp"):
         model(input_ids=ids)                    # the module's output is taken from the file
@@ -15,11 +15,19 @@ The file is assay's capture format 1 (probes/capture.h) with attribute naming = 
 module path (model.layers.0.mlp; .out1, .out2 further members of a tuple), and assay's name maps say which point that
 is and how it lies. Tensors are cloned when they are seen, so later writes in place do not change what was kept; the
 statistics are computed from the clone, and their checksum is in the file.
+
+Under torch.compile what a module puts out goes through an opaque operator (assay::show) that the compiled graph calls:
+the graph is not cut, but a value that is shown must be stored. The model is compiled anew when the block begins and
+again when it ends. Replay of CUDA graphs (mode "reduce-overhead") calls no Python and is not seen.
 """
 import contextlib, datetime, os, re, sys
 import h5py, numpy as np
+try:
+    import torch
+except ImportError:  # anything that has nn.Module's hooks will do
+    torch = None
 
-__all__ = ["capture", "force", "sketch", "statistics", "install_vllm"]
+__all__ = ["capture", "force", "sketch", "statistics", "device_statistics", "install_vllm"]
 
 GOLDEN, SEED = 0x9E3779B97F4A7C15, 0x61737361795F3031
 MASK = (1 << 64) - 1
@@ -94,23 +102,82 @@ def statistics(words, origin):
     return np.array(row, np.float64), checksum
 
 
+_G = GOLDEN - (1 << 64)  # as a signed 64-bit number
+_LAYOUTS = {}  # (lengths, device) -> what does not depend on values: ends, lengths, (i + 1) * G
+
+
+def _mix(z):
+    """mix() on int64 tensors: products wrap, shifts bring in zeros"""
+    z = (z ^ ((z >> 30) & ((1 << 34) - 1))) * (0xBF58476D1CE4E5B9 - (1 << 64))
+    z = (z ^ ((z >> 27) & ((1 << 37) - 1))) * (0x94D049BB133111EB - (1 << 64))
+    return z ^ ((z >> 31) & ((1 << 33) - 1))
+
+
+def _layout(lengths, device):
+    key = (lengths, device)
+    if key not in _LAYOUTS:
+        if len(_LAYOUTS) >= 16:
+            _LAYOUTS.clear()
+        n = torch.tensor(lengths, dtype=torch.int64, device=device)
+        ends = torch.cumsum(n, 0)
+        first = torch.repeat_interleave(ends - n, n, output_size=sum(lengths))
+        order = (torch.arange(sum(lengths), dtype=torch.int64, device=device) - first + 1) * _G
+        _LAYOUTS[key] = n, ends, order
+    return _LAYOUTS[key]
+
+
+def device_statistics(tensors):
+    """([n, 10] float64, [n] int64 with the checksums' bits) of n tensors of one number format, not empty, computed
+    where they are, in a few launches for all of them; waits for nothing. Counts, extremes and checksums are those of
+    statistics(); sums differ from it by rounding in float64."""
+    flat = torch.cat([t.reshape(-1) for t in tensors])
+    n, ends, order = _layout(tuple(t.numel() for t in tensors), flat.device)
+    size = flat.element_size()
+    bits = flat.view({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[size]).to(torch.int64)
+    if size < 8:
+        bits = bits & ((1 << 8 * size) - 1)
+    x = flat.to(torch.float64)
+    finite = torch.isfinite(x)
+    poison = (bits & 0xFFF00000) == 0x7FE00000 if flat.dtype == torch.float32 else torch.zeros_like(finite)
+    flags = torch.stack([torch.isnan(x), x == float("inf"), x == float("-inf"), x == 0, poison, finite])
+    counts = torch.cumsum(torch.cat([flags.to(torch.int64), _mix(bits + order)[None]]), 1)[:, ends - 1]
+    counts[:, 1:] = counts[:, 1:] - counts[:, :-1]
+    x = torch.where(finite, x, 0.0)
+    reduce = lambda what, v: torch.segment_reduce(v, what, lengths=n, unsafe=True)
+    some = counts[5] > 0
+    least = reduce("min", torch.where(finite, x, float("inf")))
+    most = reduce("max", torch.where(finite, x, float("-inf")))
+    row = torch.stack([n.double(), *counts[:5].double(), torch.where(some, least, 0.0), torch.where(some, most, 0.0),
+                       reduce("sum", x) / torch.clamp(counts[5], min=1), torch.sqrt(reduce("sum", x * x))], 1)
+    return row, counts[6]
+
+
 # ---- tensors ------------------------------------------------------------------------------------------------------
 
 def _is_tensor(x):
-    return isinstance(x, np.ndarray) or (hasattr(x, "detach") and hasattr(x, "data_ptr"))
+    return isinstance(x, np.ndarray) or (torch and isinstance(x, torch.Tensor))
 
 
 def _clone(x):
-    """(numpy words, origin) of a tensor, copied now"""
+    """A tensor's values as they are now, where they are"""
     if isinstance(x, np.ndarray):
-        words = np.array(x, copy=True)
+        return np.array(x, copy=True)
+    x = x.detach()
+    if hasattr(x, "full_tensor"):  # DTensor of tensor-parallel runs: what this rank holds
+        x = x.to_local()
+    return x.clone(memory_format=torch.contiguous_format)
+
+
+def _words(x):
+    """(numpy words, origin) of a tensor"""
+    if isinstance(x, np.ndarray):
+        words = x
     else:
-        import torch
         x = x.detach()
-        if hasattr(x, "full_tensor"):  # DTensor of tensor-parallel runs: what this rank holds
+        if hasattr(x, "full_tensor"):
             x = x.to_local()
         kind = str(x.dtype)
-        x = x.to("cpu", copy=True).contiguous()
+        x = x.to("cpu").contiguous()
         if kind == "torch.bfloat16":
             return x.view(torch.int16).numpy().view(np.uint16), "bf16"
         if "float8" in kind:
@@ -129,18 +196,14 @@ def _clone(x):
     return words, names[words.dtype]
 
 
-def _address(x):
-    return x.ctypes.data if isinstance(x, np.ndarray) else x.data_ptr()
-
-
 def _members(output):
-    """(suffix, tensor) of a module's output"""
+    """(place, tensor) of a module's output"""
     if _is_tensor(output):
-        return [("", output)]
+        return [(0, output)]
     if hasattr(output, "to_tuple"):
         output = output.to_tuple()
     if isinstance(output, (tuple, list)):
-        return [("" if i == 0 else f".out{i}", x) for i, x in enumerate(output) if _is_tensor(x)]
+        return [(i, x) for i, x in enumerate(output) if _is_tensor(x)]
     return []
 
 
@@ -188,6 +251,7 @@ class _Writer:
         self.path, self.temporary, self.tier, self.budget, self.used = path, path + ".partial", tier, budget, 0
         self.file = h5py.File(self.temporary, "w")
         self.dropped, self.step, self.prompt, self.rows, self.sketches = [], -1, None, [], []
+        self.waiting, self.on_device = [], []
         a = self.file.attrs
         a["assay_capture"], a["complete"], a["naming"] = np.int32(1), np.int32(0), "modules"
         a["created"] = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -205,15 +269,41 @@ class _Writer:
         self.step = -1
 
     def begin_step(self, tokens, first_position):
-        self.file.flush()
         self.step += 1
-        self.group = self.prompt["steps"].create_group(f"{self.step:04d}")
-        self.group.attrs["phase"] = "prefill" if self.step == 0 or len(tokens) > 1 else "decode"
-        self.group.attrs["first_position"] = np.int64(first_position)
-        self.group.attrs["n_tokens"] = np.int64(len(tokens))
-        self.group["tokens"] = np.asarray(tokens, np.int32)
+        self.waiting.append((self.step, np.asarray(tokens, np.int32), first_position))
+        if self.tier in ("rows", "full") or len(self.waiting) >= 64:
+            self.settle()
+
+    def settle(self):
+        """steps that began, and rows that lie on a device, into the file"""
+        for step, tokens, first_position in self.waiting:
+            self.group = self.prompt["steps"].create_group(f"{step:04d}")
+            self.group.attrs["phase"] = "prefill" if step == 0 or len(tokens) > 1 else "decode"
+            self.group.attrs["first_position"] = np.int64(first_position)
+            self.group.attrs["n_tokens"] = np.int64(len(tokens))
+            self.group["tokens"] = tokens
+        self.waiting = []
+        for names, step, row, checksum in self.on_device:
+            self.rows += zip(names, [step] * len(names), row.cpu().numpy(),
+                             (int(c) & MASK for c in checksum.cpu().numpy()))
+        self.on_device = []
+        self.file.flush()
+
+    def statistics_of(self, names, tensors):
+        """rows of tensors on a device; not waited for"""
+        groups = {}
+        for name, x in zip(names, tensors):
+            if x.numel():
+                groups.setdefault((x.dtype, x.device), []).append((name, x))
+            else:
+                self.value(name, *_words(x), 0)
+        for members in groups.values():
+            row, checksum = device_statistics([x for _, x in members])
+            self.on_device.append(([name for name, _ in members], self.step, row, checksum))
 
     def value(self, name, words, origin, address):
+        if words is None:
+            return
         row, checksum = statistics(words, origin)
         if self.tier == "sketch":
             for group, numbers in enumerate(sketch(widen(words, origin))):
@@ -240,11 +330,15 @@ class _Writer:
             data.attrs["rows"] = kept
 
     def end_prompt(self):
-        if self.prompt is None or not self.rows:
+        if self.prompt is None:
+            return
+        self.settle()
+        if not self.rows:
             return
         g = self.prompt.create_group("stats")
         g.attrs["columns"] = " ".join(COLUMNS)
-        g["point"] = np.array([r[0].encode() for r in self.rows], "S64" if max(len(r[0]) for r in self.rows) < 64 else None)
+        names = [r[0].encode() for r in self.rows]
+        g["point"] = np.array(names, "S64" if max(map(len, names)) < 64 else None)
         g["step"] = np.array([r[1] for r in self.rows], np.int32)
         g["values"] = np.array([r[2] for r in self.rows], np.float64)
         g["checksum"] = np.array([r[3] for r in self.rows], np.uint64)
@@ -279,13 +373,103 @@ class _Writer:
 
 # ---- hooks --------------------------------------------------------------------------------------------------------
 
+PENDING = 32 << 20  # bytes of clones that wait for the end of a step
+
+
+class _Taps:
+    """What is shown, cloned at once, in the file when the step is over."""
+
+    def __init__(self, writer):
+        self.writer, self.active, self.pending, self.bytes = writer, False, [], 0
+
+    def take(self, name, x):
+        if not self.active:
+            return
+        clone = _clone(x)
+        self.pending.append((name, clone, x.ctypes.data if isinstance(x, np.ndarray) else x.data_ptr()))
+        self.bytes += clone.nbytes
+        if self.bytes > PENDING:
+            self.flush()
+
+    def flush(self):
+        pending, self.pending, self.bytes = self.pending, [], 0
+        if self.writer.tier == "stats":
+            there = [p for p in pending if not isinstance(p[1], np.ndarray) and p[1].device.type != "cpu"]
+            self.writer.statistics_of([p[0] for p in there], [p[1] for p in there])
+            pending = [p for p in pending if isinstance(p[1], np.ndarray) or p[1].device.type == "cpu"]
+        for name, clone, address in pending:
+            self.writer.value(name, *_words(clone), address)
+
+
+_OPEN = {}  # session -> (taps, names), for the operator of compiled graphs
+
+if torch and hasattr(torch, "library") and hasattr(torch.library, "custom_op"):
+    @torch.library.custom_op("assay::show", mutates_args=("token",))
+    def _show(x: torch.Tensor, token: torch.Tensor, session: int, slot: int) -> None:
+        """token is said to be written, so that no compiler drops the call"""
+        if session in _OPEN:
+            taps, names = _OPEN[session]
+            taps.take(names[slot], x)
+
+    @_show.register_fake
+    def _(x, token, session, slot):
+        return None
+
+
+def _outside_graphs(function):
+    """runs as Python also where its caller is compiled"""
+    return torch.compiler.disable(function) if torch and hasattr(torch, "compiler") else function
+
+
+def _compiling():
+    return torch is not None and hasattr(torch, "compiler") and torch.compiler.is_compiling()
+
+
+class _Session:
+    """show(name) gives the function that shows tensors of that name"""
+    n = 0
+
+    def __init__(self, taps, device):
+        _Session.n += 1
+        self.number, self.taps, self.names = _Session.n, taps, []
+        self.token = torch.zeros(1, device=device) if torch else None
+        _OPEN[self.number] = (taps, self.names)
+
+    def show(self, name):
+        slot, number, token, take = len(self.names), self.number, self.token, self.taps.take
+        self.names.append(name)
+
+        def show(x):
+            if _compiling():
+                _show(x.detach(), token, number, slot)
+            else:
+                take(name, x)
+        return show
+
+    def close(self):
+        del _OPEN[self.number]
+
+
+def _is_compiled(model):
+    return torch is not None and (hasattr(model, "_orig_mod") or
+                                  getattr(model, "_compiled_call_impl", None) is not None)
+
+
+def _modules(model):
+    """(path, module) without the model itself and without what torch.compile puts in front"""
+    for name, module in model.named_modules():
+        name = name.removeprefix("_orig_mod").removeprefix(".")
+        if name:
+            yield name, module
+
+
 def _first_ids(args, kwargs):
     """token ids of a call of the whole model: int array [n]"""
     candidates = [kwargs.get("input_ids")] + list(args) + list(kwargs.values())
     for x in candidates:
         if not _is_tensor(x):
             continue
-        words, origin = _clone(x)
+        words, origin = _words(x)
         if origin in ("i32", "i64") and words.ndim in (1, 2):
             if words.ndim == 2 and words.shape[0] != 1:
                 raise ValueError(f"a batch of {words.shape[0]} sequences: capture one sequence at a time")
@@ -297,43 +481,45 @@ def _first_position(kwargs, default):
     for name in ("cache_position", "position_ids", "positions"):
         x = kwargs.get(name)
         if _is_tensor(x):
-            words, _ = _clone(x)
+            words, _ = _words(x)
             return int(words.reshape(-1)[0])
     return default
 
 
 class _AttentionTap:
     """Shows what attention functions of transformers' modeling files are given and give back:
-    self_attn.query, key, value, attn_kernel_out, probs."""
+    self_attn.query, key, value, attn_kernel_out, probs. Modules that are watched carry assay_taps."""
+    NAMES = ("query", "key", "value", "attn_kernel_out", "probs")
 
-    def __init__(self, model, show):
-        self.paths = {id(m): path for path, m in model.named_modules()}
-        self.show, self.undo = show, []
-        seen = set()
-        for _, m in model.named_modules():
+    def __init__(self, model, session, wanted):
+        self.undo, self.marked = [], []
+        files = {}
+        for path, m in _modules(model):
             module = sys.modules.get(type(m).__module__)
-            if module is None or id(module) in seen or not type(m).__name__.endswith("Attention"):
+            if module is None or not type(m).__name__.endswith("Attention"):
                 continue
-            seen.add(id(module))
+            m.assay_taps = tuple(session.show(f"{path}.{n}") if wanted(f"{path}.{n}") else None for n in self.NAMES)
+            self.marked.append(m)
+            files[id(module)] = module
+        for module in files.values():
             for name in ("eager_attention_forward", "ALL_ATTENTION_FUNCTIONS"):
                 if hasattr(module, name):
                     old = getattr(module, name)
-                    new = self.wrap(old) if name.startswith("eager") else _Table(old, self.wrap)
-                    setattr(module, name, new)
+                    setattr(module, name, self.wrap(old) if name.startswith("eager") else _Table(old, self.wrap))
                     self.undo.append((module, name, old))
 
-    def wrap(self, function):
+    @staticmethod
+    def wrap(function):
         def attention(module, query, key, value, *args, **kwargs):
-            path = self.paths.get(id(module))
-            if path is not None:
-                for name, x in (("query", query), ("key", key), ("value", value)):
-                    self.show(f"{path}.{name}", x)
+            taps = getattr(module, "assay_taps", None) or (None,) * 5
+            for show, x in zip(taps, (query, key, value)):
+                if show is not None:
+                    show(x)
             out = function(module, query, key, value, *args, **kwargs)
-            if path is not None:
-                outs = out if isinstance(out, tuple) else (out,)
-                self.show(f"{path}.attn_kernel_out", outs[0])
-                if len(outs) > 1 and _is_tensor(outs[1]):
-                    self.show(f"{path}.probs", outs[1])
+            outs = out if isinstance(out, tuple) else (out,)
+            for show, x in zip(taps[3:], outs):
+                if show is not None and x is not None:
+                    show(x)
             return out
         attention.assay_wrapped = True
         return attention
@@ -341,6 +527,8 @@ class _AttentionTap:
     def close(self):
         for module, name, old in reversed(self.undo):
             setattr(module, name, old)
+        for m in self.marked:
+            del m.assay_taps
 
 
 class _Table:
@@ -384,6 +572,12 @@ def _dtype_of(model):
     return "f32"
 
 
+def _device_of(model):
+    for p in getattr(model, "parameters", lambda: [])():
+        return p.device
+    return "cpu"
+
+
 @contextlib.contextmanager
 def capture(model, path, points=None, tier="full", budget=None, prompt="default", text=None, producer="transformers",
             rank=None, ranks=None, model_sha256=None, attention=True):
@@ -394,26 +588,23 @@ def capture(model, path, points=None, tier="full", budget=None, prompt="default"
     if ranks > 1:
         stem, dot, end = path.rpartition(".")
         path = f"{stem if dot else path}.rank{rank}of{ranks}{dot}{end if dot else ''}"
-    about = {"producer": producer, "model_class": type(model).__name__, "dtype": _dtype_of(model),
-             "rank": np.int32(rank), "ranks": np.int32(ranks), "backend": "torch", "mode": "eager"}
+    about = {"producer": producer, "model_class": type(getattr(model, "_orig_mod", model)).__name__, "dtype": _dtype_of(model),
+             "rank": np.int32(rank), "ranks": np.int32(ranks), "backend": "torch",
+             "mode": "compiled" if _is_compiled(model) else "eager"}
     if model_sha256:
         about["model_sha256"] = model_sha256
     wanted = parse_points(points)
     writer = _Writer(path, tier, parse_size(budget), about)
-    state = {"position": 0, "active": False, "began": False}
+    taps = _Taps(writer)
+    session = _Session(taps, _device_of(model))
+    state = {"position": 0, "began": False}
 
-    def show(name, x):
-        if state["active"] and wanted(name):
-            words, origin = _clone(x)
-            if words is not None:
-                writer.value(name, words, origin, _address(x))
-
+    @_outside_graphs
     def before(module, args, kwargs):
         ids = _first_ids(args, kwargs)
+        taps.active = ids is not None
         if ids is None:
-            state["active"] = False
             return
-        state["active"] = True
         if not state["began"]:
             writer.begin_prompt(prompt, ids, text)
             state["began"] = True
@@ -422,26 +613,33 @@ def capture(model, path, points=None, tier="full", budget=None, prompt="default"
         state["position"] = first + len(ids)
 
     def after(name):
+        shows = [session.show(name + suffix) for suffix in ("", ".out1", ".out2", ".out3")]
+
         def hook(module, args, output):
-            for suffix, x in _members(output):
-                show(name + suffix, x)
+            for i, x in _members(output):
+                if i < len(shows):
+                    shows[i](x)
         return hook
 
+    @_outside_graphs
     def finish(module, args, output):
-        members = _members(getattr(output, "logits", None))
-        if state["active"] and members:
-            words, origin = _clone(members[0][1])
-            writer.value("logits", words, origin, _address(members[0][1]))
-        state["active"] = False
+        logits = getattr(output, "logits", None)
+        if _is_tensor(logits):
+            taps.take("logits", logits)
+        taps.flush()
+        taps.active = False
 
+    if _is_compiled(model):
+        torch._dynamo.reset()
     handles = [model.register_forward_pre_hook(before, with_kwargs=True)]
-    for name, module in model.named_modules():
-        if name:
+    for name, module in _modules(model):
+        if wanted(name):
             handles.append(module.register_forward_hook(after(name)))
     handles.append(model.register_forward_hook(finish))
-    tap = _AttentionTap(model, show) if attention else None
+    tap = _AttentionTap(model, session, wanted) if attention else None
     try:
         yield writer
+        taps.flush()
         writer.finish()
     except BaseException:
         writer.abandon()
@@ -451,6 +649,9 @@ def capture(model, path, points=None, tier="full", budget=None, prompt="default"
             h.remove()
         if tap:
             tap.close()
+        session.close()
+        if _is_compiled(model):
+            torch._dynamo.reset()
 
 
 # ---- replacement --------------------------------------------------------------------------------------------------
@@ -478,7 +679,6 @@ def force(model, path, points=None, prompt=None):
         values = widen(data[...], origin)
         if isinstance(x, np.ndarray):
             return values.astype(x.dtype).reshape(x.shape)
-        import torch
         return torch.from_numpy(np.ascontiguousarray(values)).to(device=x.device, dtype=x.dtype).reshape(x.shape)
 
     def after(path_of):
@@ -497,8 +697,8 @@ def force(model, path, points=None, prompt=None):
         return hook
 
     handles = [model.register_forward_pre_hook(before, with_kwargs=True)]
-    for n, module in model.named_modules():
-        if n and wanted(n):
+    for n, module in _modules(model):
+        if wanted(n):
             handles.append(module.register_forward_hook(after(n)))
     try:
         yield used
