@@ -150,6 +150,19 @@ assay_status assay_gguf_put_element(assay_gguf_writer *w, const char *text, uint
     return add_string(&w->keys, text, n);
 }
 
+assay_status assay_gguf_put_key(assay_gguf_writer *w, const assay_gguf_key *key)
+{
+    uint64_t n;
+    ASSAY_BUG_IF(key->type == ASSAY_GGUF_ARRAY && key->element == ASSAY_GGUF_STRING);
+    if (key->type == ASSAY_GGUF_ARRAY)
+        return assay_gguf_put_array(w, key->name, key->element, key->count, key->value);
+    if (key->type != ASSAY_GGUF_STRING)
+        return put(w, key->name, key->type, key->value, element_bytes(key->type));
+    memcpy(&n, key->value, sizeof n);
+    ASSAY_TRY(put(w, key->name, ASSAY_GGUF_STRING, NULL, 0));
+    return add_string(&w->keys, (const char *)key->value + sizeof n, n);
+}
+
 assay_status assay_gguf_put_tensor(assay_gguf_writer *w, const char *name, int type, int n_dims,
                                    const int64_t *ne)
 {

@@ -45,6 +45,9 @@ assay_status assay_gguf_put_array(assay_gguf_writer *writer, const char *key,
 assay_status assay_gguf_put_str_array(assay_gguf_writer *writer, const char *key, uint64_t n);
 assay_status assay_gguf_put_element(assay_gguf_writer *writer, const char *bytes, uint64_t n);
 
+/* A key of another file as it stands there; not for arrays of strings. */
+assay_status assay_gguf_put_key(assay_gguf_writer *writer, const assay_gguf_key *key);
+
 /*
  * The next tensor of the file; its index is the number of tensors named before. Fails:
  * ASSAY_UNSUPPORTED (type), ASSAY_BAD_SHAPE (row that cuts a block, dimension below 1).

@@ -20,6 +20,8 @@ struct assay_forced {
     assay_oracle *oracle;
     assay_knobs knobs, rounding;
     int first_layer, last_layer;
+    const assay_forced_place *only; /* while values are judged */
+    int n_only;
     assay_pass **passes;
     bool *latent;
     assay_judged *judged;
@@ -105,6 +107,16 @@ static bool is_latent(const assay_run *run, int prompt)
                 says = false;
         }
     return says;
+}
+
+static bool wanted_place(const assay_forced *f, int prompt, int step, const assay_seen *seen)
+{
+    const char *name = assay_run_prompt_at(f->run, prompt)->name;
+    for (int i = 0; i < f->n_only; i++)
+        if (f->only[i].point == seen->point && f->only[i].layer == seen->layer &&
+            f->only[i].step == step && !strcmp(f->only[i].prompt, name))
+            return true;
+    return f->n_only == 0;
 }
 
 static int by_flow(const void *a, const void *b)
@@ -212,16 +224,17 @@ static assay_status put_step(assay_forced *f, int prompt, int step)
     int n;
     assay_status s = ASSAY_OK;
     ASSAY_TRY(list_step(&list, &n, f, prompt, step));
+    /* what is put is an input only once an op asks for it */
+    bool marks = assay_run_mark_reads(f->run, false);
     for (int i = 0; i < n && s == ASSAY_OK; i++)
         if (list[i]->hand_over == 0) {
             s = assay_part_put(&(assay_part){f->passes[prompt], f->run, prompt, step}, list[i]);
-            if (s == ASSAY_BAD_SHAPE) {
-                free(list);
-                return assay_within(ASSAY_CANNOT_JUDGE, "the capture is of another model");
-            }
         }
+    assay_run_mark_reads(f->run, marks);
     free(list);
-    return s;
+    return s == ASSAY_BAD_SHAPE
+               ? assay_within(ASSAY_CANNOT_JUDGE, "the capture is of another model")
+               : s;
 }
 
 static assay_status start_prompt(assay_forced *f, int prompt)
@@ -468,6 +481,11 @@ static assay_status judge_step(assay_forced *f, int prompt, int step, bool *nonf
     for (int i = 0; i < n && s == ASSAY_OK; i++) {
         const assay_seen *before = i > 0 ? list[i - 1] : NULL;
         bool again = before && before->point == list[i]->point && before->layer == list[i]->layer;
+        if (!wanted_place(f, prompt, step, list[i])) {
+            *nonfinite = *nonfinite || list[i]->n_nan > 0 || list[i]->n_pos_inf > 0 ||
+                         list[i]->n_neg_inf > 0;
+            continue;
+        }
         s = judge_value(f, prompt, step, list[i], again ? before : NULL, nonfinite);
         if (s != ASSAY_OK) {
             char name[ASSAY_POINT_NAME_BYTES];
@@ -492,6 +510,8 @@ assay_status assay_forced_new(assay_forced **out, assay_run *run, assay_oracle *
     f->held = -1;
     f->first_layer = options ? options->first_layer : 0;
     f->last_layer = options ? options->last_layer : -1;
+    f->only = options ? options->only : NULL;
+    f->n_only = options ? options->n_only : 0;
     set_knobs(f, options);
     ASSAY_GO(follow_selection_sizes(f));
     ASSAY_GO(assay_alloc(&f->passes, (size_t)n_prompts, sizeof *f->passes, "passes"));
@@ -506,6 +526,8 @@ assay_status assay_forced_new(assay_forced **out, assay_run *run, assay_oracle *
         ASSAY_GO(assay_fail(ASSAY_CANNOT_JUDGE, "%s: none of its values can be judged%s%s",
                             assay_run_about(run)->path, f->unjudged.n ? "; first: " : "",
                             f->unjudged.n ? f->unjudged.items[0] : ""));
+    f->only = NULL;
+    f->n_only = 0;
     *out = f;
     return ASSAY_OK;
 out:

@@ -59,9 +59,18 @@ typedef struct assay_judged {
     char why[160];          /* which test made it a home, in words */
 } assay_judged;
 
+typedef struct assay_forced_place {
+    const char *prompt;
+    int step, layer;
+    assay_point point;
+} assay_forced_place;
+
 typedef struct assay_forced_options {
     const assay_knobs *knobs;    /* NULL: right ones with the run's profile applied */
     int first_layer, last_layer; /* 0, -1: all */
+    /* Only these are judged; what else was captured is input all the same. n_only 0: all. */
+    const assay_forced_place *only;
+    int n_only;
 } assay_forced_options;
 
 /* Fails: ASSAY_CANNOT_JUDGE when nothing can be compared (no point in common, other model, tokens

@@ -53,6 +53,7 @@ void assay_run_close(assay_run *run)
     for (size_t i = 0; i < run->n_kept; i++)
         free(run->kept[i]);
     free(run->kept);
+    free(run->marks);
     free(run);
 }
 
@@ -131,6 +132,41 @@ static assay_status names_modules(bool *out, assay_run *run)
     return ASSAY_OK;
 }
 
+static assay_status number_entries(assay_run *run)
+{
+    for (int p = 0; p < run->n_prompts; p++)
+        for (int s = 0; s < run->prompts[p].n_steps; s++)
+            for (int i = 0; i < run->prompts[p].steps[s].n_entries; i++)
+                run->prompts[p].steps[s].entries[i].number = run->n_marks++;
+    return assay_alloc(&run->marks, run->n_marks, sizeof *run->marks, "marks of values");
+}
+
+bool assay_run_mark_reads(assay_run *run, bool on)
+{
+    bool was = run->marks_reads;
+    run->marks_reads = on;
+    return was;
+}
+
+void assay_run_mark(const assay_run *run, const assay_seen *seen)
+{
+    const assay_entry *e = (const assay_entry *)(const void *)seen;
+    if (run->marks)
+        run->marks[e->number] = true;
+    for (int i = 0; i < e->n_parts; i++)
+        assay_run_mark(run, &e->parts[i]->seen);
+}
+
+bool assay_run_is_marked(const assay_run *run, const assay_seen *seen)
+{
+    return run->marks[((const assay_entry *)(const void *)seen)->number];
+}
+
+void assay_run_unmark(assay_run *run)
+{
+    memset(run->marks, 0, run->n_marks * sizeof *run->marks);
+}
+
 assay_status assay_run_open(assay_run **out, const char *const *paths, int n_paths,
                             const assay_run_options *options)
 {
@@ -167,6 +203,7 @@ assay_status assay_run_open(assay_run **out, const char *const *paths, int n_pat
             ASSAY_GO(assay_step_close(run, &run->prompts[p].steps[k]));
     ASSAY_GO(check_prompt(run, o.prompt));
     ASSAY_GO(keep_step(run, o.step));
+    ASSAY_GO(number_entries(run));
 out:
     if (s != ASSAY_OK) {
         s = assay_within(s, "%s", paths[0]);

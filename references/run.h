@@ -141,6 +141,13 @@ const assay_seen *assay_run_find_partial(const assay_run *run, int prompt, int s
  * ASSAY_IO, ASSAY_BAD_FILE. */
 assay_status assay_run_read(double *out, const assay_run *run, const assay_seen *seen);
 
+/* Marks: assay_run_read marks what it reads while that is on (*_mark_reads returns what it was);
+ * values can also be marked by hand. A whole has the marks of its parts with it. */
+bool assay_run_mark_reads(assay_run *run, bool on);
+void assay_run_mark(const assay_run *run, const assay_seen *seen);
+bool assay_run_is_marked(const assay_run *run, const assay_seen *seen);
+void assay_run_unmark(assay_run *run);
+
 /* Calls `line` with a sentence for each pair of values that should differ and are bit-equal
  * (probes/selfcheck.h). Reads everything once. */
 typedef assay_status assay_run_line_fn(void *user, const char *text);

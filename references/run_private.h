@@ -24,6 +24,7 @@ typedef struct assay_entry {
     assay_source *second; /* added to the source, of the same shape; NULL: none */
     assay_plan plan;
     const struct assay_entry *base; /* value that is laid under (order nope-over); NULL: none */
+    size_t number;                  /* of its mark */
     /* of one rank: the axis that is split, -1 whole, ASSAY_SHARD_UNKNOWN */
     int shard_axis;
     /* a whole that is put together: the same place of these ranks, along part_axis (-1: one part)
@@ -65,7 +66,10 @@ struct assay_run {
     char **unmapped, **notes;
     int n_unmapped, n_notes;
     const char *others; /* names of prompts that were not asked for; NULL: none */
-    void **kept;        /* memory that lives as long as the run */
+    bool *marks;        /* by entry; NULL: none yet */
+    size_t n_marks;
+    bool marks_reads;
+    void **kept; /* memory that lives as long as the run */
     size_t n_kept, kept_room;
 };
 

@@ -92,6 +92,8 @@ assay_status assay_run_read(double *out, const assay_run *run, const assay_seen 
     const assay_entry *e = (const assay_entry *)(const void *)seen;
     if (!seen->has_values)
         return assay_fail(ASSAY_MISSING, "'%s': only statistics were kept", seen->source);
+    if (run->marks_reads)
+        assay_run_mark(run, seen);
     if (e->n_parts)
         return read_parts(out, run, e);
     double *in, *base = NULL;

@@ -229,34 +229,51 @@ static assay_status add_series(assay_result *result, const assay_diagnosis *d)
     return ASSAY_OK;
 }
 
+assay_status assay_diagnosis_explain(assay_diagnosis *d, assay_result *result, assay_run *run,
+                                     assay_oracle *oracle, const assay_forced_options *options)
+{
+    ASSAY_TRY(assay_diagnosis_view(&d->forced, run, oracle, options));
+    ASSAY_TRY(list_homes(d));
+    ASSAY_TRY(assay_diagnosis_drop_behind(result, d));
+    assay_diagnosis_merge(d);
+    ASSAY_TRY(explain_all(d));
+    check_conventions(d);
+    return ASSAY_OK;
+}
+
+void assay_diagnosis_clear(assay_diagnosis *d)
+{
+    for (int i = 0; i < d->n && d->homes; i++) {
+        json_decref(d->homes[i].fitted);
+        assay_numbers_clear(&d->homes[i].ranks);
+    }
+    free(d->homes);
+    assay_forced_free(d->forced);
+    *d = (assay_diagnosis){0};
+}
+
 assay_status assay_diagnose(assay_result *result, assay_run *run, assay_oracle *oracle,
                             const assay_diagnose_options *options)
 {
     assay_diagnosis d = {0};
+    int first;
     assay_status s = ASSAY_OK;
     ASSAY_GO(check_model(result, run, options->file));
-    ASSAY_GO(assay_diagnosis_view(&d.forced, run, oracle, &options->forced));
+    ASSAY_GO(assay_diagnosis_explain(&d, result, run, oracle, &options->forced));
     for (int i = 0; options->on_judged && i < assay_forced_n(d.forced); i++)
         options->on_judged(options->on_judged_user, assay_forced_at(d.forced, i));
-    ASSAY_GO(list_homes(&d));
-    ASSAY_GO(assay_diagnosis_drop_behind(result, &d));
-    assay_diagnosis_merge(&d);
-    ASSAY_GO(explain_all(&d));
-    check_conventions(&d);
     ASSAY_GO(add_notes(result, &d));
     ASSAY_GO(assay_diagnosis_vocab(result, run, options->file, options->reproduce));
     ASSAY_GO(assay_diagnosis_selection(result, &d, options->reproduce));
+    first = result->n_findings;
     ASSAY_GO(assay_diagnosis_findings(result, &d, options->reproduce));
     ASSAY_GO(add_series(result, &d));
     ASSAY_GO(assay_series_expert_load(result, run));
+    if (options->bundles)
+        ASSAY_GO(assay_diagnosis_bundles(result, first, &d, options));
     if (!assay_run_about(run)->is_complete)
         result->inconclusive = true;
 out:
-    for (int i = 0; i < d.n && d.homes; i++) {
-        json_decref(d.homes[i].fitted);
-        assay_numbers_clear(&d.homes[i].ranks);
-    }
-    free(d.homes);
-    assay_forced_free(d.forced);
+    assay_diagnosis_clear(&d);
     return s;
 }

@@ -16,6 +16,7 @@
 
 typedef struct assay_diagnose_options {
     const char *reproduce; /* the command that shows it again, put into every finding */
+    const char *bundles;   /* folder for a bundle per finding (reports/repro.h); NULL: none */
     const assay_gguf
         *file; /* the oracle's model, for its hash; NULL: "same model" stays unproven */
     assay_forced_options forced;

@@ -26,6 +26,14 @@ typedef struct assay_diagnosis {
     int n;
 } assay_diagnosis;
 
+/* The pass, its homes and what explains them: a diagnosis before it is put in words. *d is zeroed
+ * or left from an earlier call that failed; clear it either way. */
+assay_status assay_diagnosis_explain(assay_diagnosis *d, assay_result *result, assay_run *run,
+                                     assay_oracle *oracle, const assay_forced_options *options);
+void assay_diagnosis_clear(assay_diagnosis *d);
+/* A bundle for every finding from `first` on (reports/repro.h). */
+assay_status assay_diagnosis_bundles(assay_result *result, int first, const assay_diagnosis *d,
+                                     const assay_diagnose_options *options);
 /* Points out the homes that belong to a more precise one of another step or prompt. */
 void assay_diagnosis_merge(assay_diagnosis *d);
 /* One finding per class, kind and family; conventions become notes. */

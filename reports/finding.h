@@ -64,6 +64,7 @@ typedef struct assay_finding {
     assay_strings evidence;
     char *advice;
     char *reproduce;
+    char *bundle; /* file that shows it without the model (reports/repro.h); NULL: none */
 } assay_finding;
 
 void assay_finding_init(assay_finding *finding);
@@ -105,6 +106,7 @@ assay_verdict assay_result_verdict(const assay_result *result);
 /* 0, 1 or 125. */
 int assay_result_exit(const assay_result *result);
 
+json_t *assay_finding_to_json(const assay_finding *finding);
 /* The JSON object of design section 8. New reference. */
 json_t *assay_result_to_json(const assay_result *result);
 /* Reads it back (for `assay report`). Fails: ASSAY_BAD_FILE with line and column or member. */

@@ -53,7 +53,7 @@ static json_t *first_bad_json(const assay_finding *f)
     return json;
 }
 
-static json_t *finding_json(const assay_finding *f)
+json_t *assay_finding_to_json(const assay_finding *f)
 {
     json_t *json = json_object(), *error = json_object();
     json_object_set_new(error, "rel", number(f->error_rel));
@@ -82,6 +82,8 @@ static json_t *finding_json(const assay_finding *f)
     json_object_set_new(json, "evidence", strings_json(&f->evidence));
     json_object_set_new(json, "advice", assay_text_json(f->advice ? f->advice : ""));
     json_object_set_new(json, "reproduce", assay_text_json(f->reproduce ? f->reproduce : ""));
+    if (f->bundle)
+        json_object_set_new(json, "bundle", assay_text_json(f->bundle));
     return json;
 }
 
@@ -119,7 +121,7 @@ json_t *assay_result_to_json(const assay_result *result)
         json_array_append_new(checks, check_json(&result->checks[i]));
     json_object_set_new(json, "checks", checks);
     for (int i = 0; i < result->n_findings; i++)
-        json_array_append_new(findings, finding_json(&result->findings[i]));
+        json_array_append_new(findings, assay_finding_to_json(&result->findings[i]));
     json_object_set_new(json, "findings", findings);
     json_object_set_new(json, "notes", strings_json(&result->notes));
     if (result->extra)
@@ -281,6 +283,8 @@ static assay_status finding_from(assay_finding *f, const json_t *json, place at)
     ASSAY_TRY(get_text(&f->sentence, json, "sentence", at, false));
     ASSAY_TRY(get_strings(&f->evidence, json, "evidence", at));
     ASSAY_TRY(get_text(&f->advice, json, "advice", at, false));
+    if (json_object_get(json, "bundle"))
+        ASSAY_TRY(get_text(&f->bundle, json, "bundle", at, false));
     return get_text(&f->reproduce, json, "reproduce", at, false);
 }
 

@@ -34,6 +34,7 @@ typedef struct assay_check_options {
     int n_plants;
     int n_ranks, chunk;
     const char *reproduce;   /* the command that shows a finding again */
+    const char *bundles;     /* folder for bundles (reports/repro.h); NULL: none */
     double time_budget_s;    /* prompts are cut to it */
     const char *const *rows; /* only these rows run; n_rows 0: all */
     int n_rows;

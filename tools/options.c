@@ -250,22 +250,45 @@ static bool is_plain(const char *word)
     return true;
 }
 
-/* The command line, quoted so that a shell reads the same words again; cut when it is too long. */
-static void write_line(assay_options *o, int argc, char **argv)
+/* Says nothing about what is judged: left out of the command that shows a finding again. 2: has a
+ * value. */
+static int is_about_output(const char *word)
 {
-    size_t n = (size_t)snprintf(o->line, sizeof o->line, "assay %s", o->command->name);
-    for (int i = 1; i < argc && n + 8 < sizeof o->line; i++) {
-        const char *quote = is_plain(argv[i]) ? "" : "'";
-        o->line[n++] = ' ';
-        n += (size_t)sprintf(o->line + n, "%s", quote);
-        for (const char *c = argv[i]; *c && n + 8 < sizeof o->line; c++) {
-            if (*c == '\'')
-                n += (size_t)sprintf(o->line + n, "'\\'");
-            o->line[n++] = *c;
-        }
-        n += (size_t)sprintf(o->line + n, "%s", quote);
+    static const char *const alone[] = {"--json", "--quiet", "-q", "--verbose", "-v"};
+    static const char *const valued[] = {"--report", "--repro", "--sign"};
+    for (size_t i = 0; i < sizeof alone / sizeof *alone; i++)
+        if (!strcmp(word, alone[i]))
+            return 1;
+    for (size_t i = 0; i < sizeof valued / sizeof *valued; i++) {
+        size_t n = strlen(valued[i]);
+        if (!strncmp(word, valued[i], n) && (!word[n] || word[n] == '='))
+            return word[n] ? 1 : 2;
     }
-    o->line[n] = '\0';
+    return 0;
+}
+
+/* The command line, quoted so that a shell reads the same words again; cut when it is too long. */
+static void write_line(char *out, size_t room, const assay_command *command, int argc, char **argv,
+                       bool whole)
+{
+    size_t n = (size_t)snprintf(out, room, "assay %s", command->name);
+    for (int i = 1; i < argc && n + 8 < room; i++) {
+        int skip = whole ? 0 : is_about_output(argv[i]);
+        const char *quote = is_plain(argv[i]) ? "" : "'";
+        if (skip) {
+            i += skip - 1;
+            continue;
+        }
+        out[n++] = ' ';
+        n += (size_t)sprintf(out + n, "%s", quote);
+        for (const char *c = argv[i]; *c && n + 8 < room; c++) {
+            if (*c == '\'')
+                n += (size_t)sprintf(out + n, "'\\'");
+            out[n++] = *c;
+        }
+        n += (size_t)sprintf(out + n, "%s", quote);
+    }
+    out[n] = '\0';
 }
 
 static void set_defaults(assay_options *o)
@@ -307,7 +330,8 @@ bool assay_options_parse(assay_options *out, int *exit_status, const assay_cli *
         *exit_status = 0;
         return false;
     }
-    write_line(out, argc, argv);
+    write_line(out->line, sizeof out->line, out->command, argc, argv, true);
+    write_line(out->again, sizeof out->again, out->command, argc, argv, false);
     error_t failed = argp_parse(&argp, argc, argv, 0, NULL, &r);
     if (failed == ENOMEM) {
         fprintf(stderr, "%s: out of memory for the command line\n", argv[0]);

@@ -54,7 +54,8 @@ enum {
 
 typedef struct assay_options {
     const assay_command *command;
-    char line[4096]; /* the command as it was typed, quoted for a shell */
+    char line[4096];  /* the command as it was typed, quoted for a shell */
+    char again[4096]; /* the same without options of the output: shows a finding again */
     int n_args;
     const char *args[ASSAY_MAX_ARGS];
     /* everywhere */

@@ -32,6 +32,13 @@ void assay_oracle_close(assay_oracle *oracle)
     free(oracle);
 }
 
+void assay_oracle_watch(assay_oracle *oracle, assay_oracle_watch_fn *fn, void *user)
+{
+    assay_oracle_free_chunks(oracle);
+    oracle->watch = fn;
+    oracle->watch_user = user;
+}
+
 const assay_oracle_shape *assay_oracle_shape_of(const assay_oracle *oracle)
 {
     return &oracle->shape;
@@ -42,12 +49,12 @@ const assay_knobs *assay_oracle_knobs(const assay_oracle *oracle)
     return &oracle->right;
 }
 
-static size_t n_slots(const assay_oracle *o)
+size_t assay_oracle_n_slots(const assay_oracle *o)
 {
     return (size_t)(o->shape.n_layer + o->shape.n_layer_nextn + 1) * ASSAY_POINT_COUNT;
 }
 
-static size_t slot_of(assay_point point, int layer)
+size_t assay_oracle_slot_of(assay_point point, int layer)
 {
     return (size_t)(layer + 1) * ASSAY_POINT_COUNT + (size_t)point;
 }
@@ -65,14 +72,15 @@ double **assay_oracle_store_slot(oracle_store *store, const assay_oracle *o, int
         store->n_steps = step + 1;
     }
     if (!store->steps[step])
-        store->steps[step] = calloc(n_slots(o), sizeof(double *));
-    return store->steps[step] ? &store->steps[step][slot_of(point, layer)] : NULL;
+        store->steps[step] = calloc(assay_oracle_n_slots(o), sizeof(double *));
+    return store->steps[step] ? &store->steps[step][assay_oracle_slot_of(point, layer)] : NULL;
 }
 
 double *assay_oracle_store_get(const oracle_store *store, int step, assay_point point, int layer)
 {
-    return step < store->n_steps && store->steps[step] ? store->steps[step][slot_of(point, layer)]
-                                                       : NULL;
+    return step < store->n_steps && store->steps[step]
+               ? store->steps[step][assay_oracle_slot_of(point, layer)]
+               : NULL;
 }
 
 static void drop_range(double **slots, size_t from, size_t to)
@@ -87,22 +95,24 @@ void assay_oracle_store_drop_after(oracle_store *store, const assay_oracle *o, i
                                    assay_point point, int layer)
 {
     /* behind a global value other than the embedding: the prediction layers */
-    size_t first =
-        point == ASSAY_POINT_EMBED ? 0 : slot_of(0, layer < 0 ? o->shape.n_layer : layer);
+    size_t first = point == ASSAY_POINT_EMBED
+                       ? 0
+                       : assay_oracle_slot_of(0, layer < 0 ? o->shape.n_layer : layer);
     for (int s = step; s < store->n_steps; s++) {
         if (!store->steps[s])
             continue;
-        drop_range(store->steps[s], first, n_slots(o));
-        drop_range(store->steps[s], slot_of(ASSAY_POINT_EMBED + 1, -1), slot_of(0, 0));
+        drop_range(store->steps[s], first, assay_oracle_n_slots(o));
+        drop_range(store->steps[s], assay_oracle_slot_of(ASSAY_POINT_EMBED + 1, -1),
+                   assay_oracle_slot_of(0, 0));
     }
 }
 
 /* Frees values of layers below `layer` (all: INT_MAX), global ones with layer -1. */
 void assay_oracle_store_drop(oracle_store *store, const assay_oracle *o, int layer)
 {
-    size_t n = layer == INT_MAX ? n_slots(o) : slot_of(0, layer);
+    size_t n = layer == INT_MAX ? assay_oracle_n_slots(o) : assay_oracle_slot_of(0, layer);
     for (int s = 0; s < store->n_steps; s++)
-        for (size_t i = 0; store->steps[s] && i < n && i < n_slots(o); i++) {
+        for (size_t i = 0; store->steps[s] && i < n && i < assay_oracle_n_slots(o); i++) {
             free(store->steps[s][i]);
             store->steps[s][i] = NULL;
         }

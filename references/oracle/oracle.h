@@ -75,6 +75,15 @@ const char *assay_oracle_axes(const assay_oracle *oracle, assay_point point);
 assay_status assay_oracle_weight(const double **out, int64_t dims[4], assay_oracle *oracle,
                                  const char *name);
 
+/*
+ * Sees which bytes of which weight are about to be decoded: n_bytes from `at` of the tensor's data.
+ * Another status than ASSAY_OK refuses them. What was decoded so far is dropped, so that nothing is
+ * taken from memory unseen. NULL: nobody looks.
+ */
+typedef assay_status assay_oracle_watch_fn(void *user, const assay_gguf_tensor_info *tensor,
+                                           uint64_t at, uint64_t n_bytes);
+void assay_oracle_watch(assay_oracle *oracle, assay_oracle_watch_fn *fn, void *user);
+
 typedef struct assay_pass_options {
     bool latent;              /* path */
     const assay_knobs *knobs; /* copied; NULL: the right ones */
@@ -103,6 +112,8 @@ assay_status assay_pass_dims(int *n_dims, int64_t dims[ASSAY_MAX_DIMS], assay_pa
 assay_status assay_pass_put(assay_pass *pass, int step, assay_point point, int layer,
                             const double *values, int64_t n);
 bool assay_pass_is_put(const assay_pass *pass, int step, assay_point point, int layer);
+/* Whether a question so far was answered from the value put there. */
+bool assay_pass_was_used(const assay_pass *pass, int step, assay_point point, int layer);
 
 /* The value at a point: the one put there, else the computed one. Borrowed until the pass is freed,
  * forgets or is given a further value. */

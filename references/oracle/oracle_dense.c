@@ -20,7 +20,8 @@ assay_status assay_oracle_op_embed(double *out, const oracle_call *call)
     ASSAY_TRY(assay_oracle_matrix(&w, o, -1, "token_embd.weight", 1, o->shape.n_vocab, width,
                                   call->eval->knobs));
     for (int64_t t = 0; t < call->n_tokens; t++) {
-        ASSAY_TRY(assay_oracle_row(out + t * width, &w, 0, call->at->tokens[t]));
+        ASSAY_TRY(
+            assay_oracle_row(out + t * width, call->eval->oracle, &w, 0, call->at->tokens[t]));
         for (int64_t d = 0; d < width; d++)
             out[t * width + d] *= call->eval->knobs->embed_scale;
     }

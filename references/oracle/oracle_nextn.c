@@ -56,7 +56,7 @@ static assay_status join_row(double *both, double *embedded, const oracle_call *
     ASSAY_TRY(assay_oracle_matrix(&table, e->oracle, own ? call->layer : -1,
                                   own ? "nextn.embed_tokens.weight" : "token_embd.weight", 1,
                                   e->oracle->shape.n_vocab, D, k));
-    ASSAY_TRY(assay_oracle_row(embedded, &table, 0, token));
+    ASSAY_TRY(assay_oracle_row(embedded, e->oracle, &table, 0, token));
     ASSAY_TRY(assay_oracle_vector(&enorm, e, call->layer, "nextn.enorm.weight", D));
     ASSAY_TRY(assay_oracle_vector(&hnorm, e, call->layer, "nextn.hnorm.weight", D));
     int64_t first = k->nextn_concat_exchanged ? D : 0;

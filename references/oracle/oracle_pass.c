@@ -57,8 +57,10 @@ void assay_pass_free(assay_pass *pass)
     assay_oracle_store_clear(&pass->put, pass->oracle);
     assay_oracle_store_clear(&pass->memo, pass->oracle);
     drop_variants(pass);
-    for (int i = 0; i < pass->n_steps; i++)
+    for (int i = 0; i < pass->n_steps; i++) {
         free(pass->steps[i].tokens);
+        free(pass->steps[i].used);
+    }
     free(pass->steps);
     free(pass);
 }
@@ -80,6 +82,12 @@ assay_status assay_pass_add_step(int *step, assay_pass *pass, const int32_t *tok
     oracle_step *at = &grown[pass->n_steps];
     *at = (oracle_step){.n_tokens = n_tokens, .first_position = first_position};
     ASSAY_TRY(assay_alloc(&at->tokens, (size_t)n_tokens, sizeof *tokens, "tokens of a step"));
+    assay_status s = assay_alloc(&at->used, assay_oracle_n_slots(pass->oracle), sizeof *at->used,
+                                 "values of a step");
+    if (s != ASSAY_OK) {
+        free(at->tokens);
+        return s;
+    }
     memcpy(at->tokens, tokens, (size_t)n_tokens * sizeof *tokens);
     if (pass->n_steps)
         at->first_key = at[-1].first_key + at[-1].n_tokens;
@@ -200,9 +208,23 @@ const double *assay_oracle_put_at(const assay_pass *pass, int step, assay_point 
     return assay_oracle_store_get(&pass->put, step, point, layer);
 }
 
+/* The same for who goes on with it. */
+static const double *use_put(const assay_pass *pass, int step, assay_point point, int layer)
+{
+    const double *put = assay_oracle_put_at(pass, step, point, layer);
+    if (put)
+        pass->steps[step].used[assay_oracle_slot_of(point, layer)] = true;
+    return put;
+}
+
+bool assay_pass_was_used(const assay_pass *pass, int step, assay_point point, int layer)
+{
+    return pass->steps[step].used[assay_oracle_slot_of(point, layer)];
+}
+
 bool assay_pass_is_put(const assay_pass *pass, int step, assay_point point, int layer)
 {
-    return assay_oracle_put_at(pass, step, point, layer) != NULL;
+    return use_put(pass, step, point, layer) != NULL;
 }
 
 assay_status assay_pass_put(assay_pass *pass, int step, assay_point point, int layer,
@@ -237,7 +259,7 @@ static const double *stand_in(const oracle_eval *e, int step, assay_point point,
     if ((routing && !e->knobs->follow_routing) ||
         (point == ASSAY_POINT_INDEX_TOPK && !e->knobs->follow_selection))
         return NULL;
-    return assay_oracle_put_at(e->pass, step, point, layer);
+    return use_put(e->pass, step, point, layer);
 }
 
 /* Rows of all steps so far behind each other; *owned is the copy, if one was needed. */
@@ -406,7 +428,7 @@ assay_status assay_pass_value(const double **out, assay_pass *pass, int step, as
     int n_dims;
     int64_t dims[ASSAY_MAX_DIMS];
     ASSAY_TRY(assay_pass_dims(&n_dims, dims, pass, step, point, layer));
-    const double *put = assay_oracle_put_at(pass, step, point, layer);
+    const double *put = use_put(pass, step, point, layer);
     if (put) {
         *out = put;
         return ASSAY_OK;

@@ -20,6 +20,8 @@ struct assay_oracle {
     bool has_q_lora;
     int n_group;
     int64_t weight_bytes_max, weight_bytes;
+    assay_oracle_watch_fn *watch; /* NULL: none */
+    void *watch_user;
     oracle_chunk *chunks[1024]; /* hash table, chained */
     uint64_t tick;
 };
@@ -55,7 +57,8 @@ assay_status assay_oracle_matrix(oracle_matrix *out, const assay_oracle *oracle,
 assay_status assay_oracle_rows(const double **out, int64_t *n_rows, assay_oracle *oracle,
                                const oracle_matrix *w, int64_t slice, int64_t row);
 /* One row, decoded into the caller's memory and not kept (embedding). */
-assay_status assay_oracle_row(double *out, const oracle_matrix *w, int64_t slice, int64_t row);
+assay_status assay_oracle_row(double *out, const assay_oracle *oracle, const oracle_matrix *w,
+                              int64_t slice, int64_t row);
 void assay_oracle_free_chunks(assay_oracle *oracle);
 
 /* The second factor of a product: rows in float64 or in float32. */
@@ -96,6 +99,10 @@ typedef struct oracle_store {
     double ***steps; /* [n_steps][(n_layers + 1) * ASSAY_POINT_COUNT] */
 } oracle_store;
 
+/* Slots of one step; where a point lies in them. */
+size_t assay_oracle_n_slots(const assay_oracle *oracle);
+size_t assay_oracle_slot_of(assay_point point, int layer);
+
 /* oracle.c. The slot's address, made when needed; NULL: out of memory. */
 double **assay_oracle_store_slot(oracle_store *store, const assay_oracle *oracle, int step,
                                  assay_point point, int layer);
@@ -111,6 +118,7 @@ typedef struct oracle_step {
     int64_t n_tokens, first_position,
         first_key; /* first_key: index of its first token in the pass */
     int32_t *tokens;
+    bool *used; /* by slot: a put value that a question went through */
 } oracle_step;
 
 /* Values computed under other knobs than the pass's own, kept for the next question with the same

@@ -82,6 +82,20 @@ static void decode_rows(double *out, const oracle_matrix *w, int64_t slice, int6
     }
 }
 
+/* Shows the rows' bytes to who watches; under a view other rows of the slice may be looked at. */
+static assay_status show_rows(const assay_oracle *o, const oracle_matrix *w, int64_t slice,
+                              int64_t row, int64_t n)
+{
+    if (!o->watch)
+        return ASSAY_OK;
+    uint64_t row_bytes = (uint64_t)(w->cols / w->quant->elements * w->quant->bytes);
+    uint64_t first = (uint64_t)(slice * w->rows) * row_bytes;
+    if (w->view != ASSAY_WEIGHT_RIGHT)
+        return o->watch(o->watch_user, w->info, first, (uint64_t)w->rows * row_bytes);
+    return o->watch(o->watch_user, w->info, first + (uint64_t)row * row_bytes,
+                    (uint64_t)n * row_bytes);
+}
+
 /* Views of a whole slice: rows in the other order, or its memory read with the other stride. */
 static assay_status rearrange(double *values, const oracle_matrix *w)
 {
@@ -156,6 +170,7 @@ static assay_status decode_chunk(oracle_chunk **out, assay_oracle *o, const orac
 {
     int64_t head = (int64_t)sizeof(oracle_chunk), count = n * w->cols;
     int64_t bytes = head + count * (int64_t)(single ? sizeof(float) : sizeof(double));
+    ASSAY_TRY(show_rows(o, w, slice, row, n));
     while (o->weight_bytes + bytes > o->weight_bytes_max && drop_oldest(o))
         ;
     oracle_chunk *c = malloc((size_t)head + (size_t)count * sizeof(double));
@@ -237,11 +252,13 @@ assay_status assay_oracle_factor(oracle_factor *out, int64_t *n_rows, assay_orac
     return ASSAY_OK;
 }
 
-assay_status assay_oracle_row(double *out, const oracle_matrix *w, int64_t slice, int64_t row)
+assay_status assay_oracle_row(double *out, const assay_oracle *oracle, const oracle_matrix *w,
+                              int64_t slice, int64_t row)
 {
     if (row < 0 || row >= w->rows)
         return assay_fail(ASSAY_BAD_SHAPE, "tensor '%s' has %lld rows, row %lld was asked for",
                           w->info->name, (long long)w->rows, (long long)row);
+    ASSAY_TRY(show_rows(oracle, w, slice, row, 1));
     decode_rows(out, w, slice, row, 1);
     return ASSAY_OK;
 }

@@ -29,6 +29,7 @@ static assay_status diagnose(assay_check_context *c, int64_t *n_points, int64_t 
     assay_knobs knobs = conventions_of(oracle, assay_model_hparams(c->model));
     assay_diagnose_options d = {
         .reproduce = c->options->reproduce,
+        .bundles = c->options->bundles,
         .file = c->file,
         .forced = {.knobs = &knobs, .first_layer = 0, .last_layer = -1},
     };

@@ -80,7 +80,7 @@ static assay_status conclude(const job *j, const char *name, const assay_audit *
     ASSAY_TRY(say(row, audit->n_findings > 0 ? ASSAY_VERDICT_FAIL : ASSAY_VERDICT_PASS, text));
     j->result->n_points += audit->n_tensors;
     j->result->n_judged += audit->n_tensors - audit->n_undecodable;
-    return assay_audit_report(j->result, audit, j->common->line);
+    return assay_audit_report(j->result, audit, j->common->again);
 }
 
 static assay_status structure(const job *j)

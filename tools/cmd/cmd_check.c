@@ -12,7 +12,7 @@
 #include "tools/options.h"
 #include "tools/progress.h"
 
-enum { KEY_REFERENCE = 0x400, KEY_TWIN, KEY_LIST, KEY_AGAINST, KEY_SIGN };
+enum { KEY_REFERENCE = 0x400, KEY_TWIN, KEY_LIST, KEY_AGAINST, KEY_SIGN, KEY_REPRO };
 
 static const struct argp_option options[] = {
     {"reference", KEY_REFERENCE, "REF", 0, "A trusted capture of this model, ours or imported", 0},
@@ -23,10 +23,14 @@ static const struct argp_option options[] = {
      "A checklist in YAML: which rows on which models, what is required, what is accepted", 0},
     {"sign", KEY_SIGN, "NAME", 0,
      "With --report: also file record.h5, who let what pass, with hashes, tool and machine", 0},
+    {"repro", KEY_REPRO, "DIR", 0,
+     "Write a bundle into this folder for each finding of an op: it shows the fault without the "
+     "model",
+     0},
     {0}};
 
 typedef struct own {
-    const char *reference, *twin, *list, *against, *sign;
+    const char *reference, *twin, *list, *against, *sign, *repro;
 } own;
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -44,6 +48,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_AGAINST:
         o->against = arg;
+        return 0;
+    case KEY_REPRO:
+        o->repro = arg;
         return 0;
     case KEY_SIGN:
         o->sign = arg;
@@ -81,7 +88,8 @@ static assay_status check(assay_result *result, const own *o, assay_options *com
     c.n_plants = common->n_plants;
     c.n_ranks = common->n_ranks;
     c.chunk = common->chunk;
-    c.reproduce = common->line;
+    c.reproduce = common->again;
+    c.bundles = o->repro;
     c.progress = show;
     if (!o->list)
         return assay_check_run(result, &c);

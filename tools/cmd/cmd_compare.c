@@ -49,7 +49,7 @@ static assay_status compare(assay_result *result, assay_options *common, assay_r
         ASSAY_TRY(describe(result, members[i], runs[i]));
     }
     ASSAY_TRY(assay_compare_runs(&comparison, runs[0], runs[1], runs[2]));
-    assay_status s = assay_result_add_comparison(result, comparison, runs[0], common->line);
+    assay_status s = assay_result_add_comparison(result, comparison, runs[0], common->again);
     assay_comparison_free(comparison);
     return s;
 }

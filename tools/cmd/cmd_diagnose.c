@@ -11,15 +11,17 @@
 #include "tools/options.h"
 #include "tools/progress.h"
 
-enum { KEY_MODEL = 0x400, KEY_LAYERS };
+enum { KEY_MODEL = 0x400, KEY_LAYERS, KEY_REPRO };
 
 static const struct argp_option options[] = {
     {"model", KEY_MODEL, "MODEL", 0, "The model that was run (GGUF)", 0},
     {"layers", KEY_LAYERS, "A-B", 0, "Judge only these layers", 0},
+    {"repro", KEY_REPRO, "DIR", 0,
+     "Write a bundle into this folder for each finding: it shows the fault without the model", 0},
     {0}};
 
 typedef struct own {
-    const char *model;
+    const char *model, *repro;
     int first_layer, last_layer;
 } own;
 
@@ -32,6 +34,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_LAYERS:
         assay_option_range(state, "layers", arg, &o->first_layer, &o->last_layer);
+        return 0;
+    case KEY_REPRO:
+        o->repro = arg;
         return 0;
     case ARGP_KEY_END:
         if (!o->model)
@@ -87,7 +92,8 @@ int assay_cmd_diagnose(int argc, char **argv)
     ASSAY_GO(assay_result_describe_model(&result, file));
     ASSAY_GO(describe_candidate(&result, run));
     assay_diagnose_options how = {
-        .reproduce = common.line,
+        .reproduce = common.again,
+        .bundles = o.repro,
         .file = file,
         .forced = {.first_layer = o.first_layer, .last_layer = o.last_layer}};
     s = assay_diagnose(&result, run, oracle, &how);
