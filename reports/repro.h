@@ -15,8 +15,8 @@
  *   /model/header     u8 [n]: GGUF header with all tensors and without the tokenizer
  *   /model/ranges     i64 [k, 2]: offset in the GGUF file, number of bytes
  *   /model/bytes      u8: those bytes, one range behind the other. Attribute size: of the file
- *   /expected         f64 [rows, columns]: what the op gives in float64
- *   /actual           f64 [rows, columns]: what was captured
+ *   /expected         f32 [rows, columns]: what the op gives, computed in float64
+ *   /actual           f32 [rows, columns]: what was captured
  *
  * Weights stay in their block format: faults of reading them (scales, codes, number formats) show
  * in the bytes alone, and float64 would be eight to sixteen times as large. Header and ranges put

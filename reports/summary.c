@@ -163,6 +163,14 @@ char *assay_summary_first_bad(char *out, size_t room, const assay_finding *findi
     return out;
 }
 
+char *assay_summary_replay(char *out, size_t room, const assay_finding *finding)
+{
+    out[0] = '\0';
+    if (finding->bundle)
+        append(out, room, "assay repro %s", finding->bundle);
+    return out;
+}
+
 char *assay_summary_fitted(const assay_finding *finding)
 {
     char *out = NULL;

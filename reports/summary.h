@@ -25,6 +25,8 @@ char *assay_summary_where(char *out, size_t room, const assay_finding *finding);
 char *assay_summary_error(char *out, size_t room, const assay_finding *finding);
 /* "[0, 3, 17]: got NaN, expected 0.25"; "" when unknown. Returns out. */
 char *assay_summary_first_bad(char *out, size_t room, const assay_finding *finding);
+/* The command that shows the finding's bundle; "" without one. Returns out. */
+char *assay_summary_replay(char *out, size_t room, const assay_finding *finding);
 /* "permutation [1, 0], scale 0.5"; "" when nothing was fitted. Yours to free. */
 char *assay_summary_fitted(const assay_finding *finding);
 

@@ -221,6 +221,7 @@ static void finding(FILE *out, const assay_result *result, int index)
         put(out, f->reproduce);
         fputs("</code></pre></dd>\n", out);
     }
+    code_row(out, "Without the model", assay_summary_replay(text, sizeof text, f));
     fputs("</dl>\n<div class=\"figures\">\n", out);
     assay_pictures_of(out, result, index);
     fputs("</div>\n</article>\n", out);

@@ -102,6 +102,7 @@ static void finding(FILE *out, const assay_result *result, const assay_finding *
         field(out, "evidence", f->evidence.items[i]);
     field(out, "what to do", f->advice);
     field(out, "see it", f->reproduce);
+    field(out, "without the model", assay_summary_replay(text, sizeof text, f));
     fputs("</failure></testcase>\n", out);
     free(name);
 }

@@ -68,6 +68,11 @@ static void finding(FILE *out, int number, const assay_finding *f)
         code(out, f->reproduce);
         fputc('\n', out);
     }
+    if (*assay_summary_replay(text, sizeof text, f)) {
+        fputs("- without the model: ", out);
+        code(out, text);
+        fputc('\n', out);
+    }
 }
 
 assay_status assay_render_markdown(FILE *out, const assay_result *result,

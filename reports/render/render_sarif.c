@@ -119,6 +119,8 @@ static json_t *finding(json_t *rules, const assay_result *result, const assay_fi
     set(properties, "kind", assay_text_json(f->kind ? f->kind : ""));
     set(properties, "confidence", json_real(assay_text_has(f->confidence) ? f->confidence : 0));
     set(properties, "reproduce", assay_text_json(f->reproduce ? f->reproduce : ""));
+    if (f->bundle)
+        set(properties, "bundle", assay_text_json(f->bundle));
     set(json, "properties", properties);
     free(about);
     free(text);

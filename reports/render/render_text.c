@@ -177,6 +177,7 @@ static void finding(const page *p, int number, const assay_finding *f)
     list(p, "evidence", &f->evidence);
     line(p, "what to do", f->advice);
     command(p, "see it", f->reproduce);
+    command(p, "no model?", assay_summary_replay(text, sizeof text, f));
 }
 
 static void checks(const page *p, const assay_result *result)

@@ -14,6 +14,9 @@ assay_status diagnosed(assay_result *result, const char *capture, const char *mo
 assay_status diagnosed_watched(assay_result *result, const char *capture, const char *model,
                                void (*on_judged)(void *user, const assay_judged *judged),
                                void *user);
+/* The same with a bundle per finding in `folder`. */
+assay_status diagnosed_bundled(assay_result *result, const char *capture, const char *model,
+                               const char *folder);
 /* Runs the engine over the tokens with these settings and captures everything to `capture`. */
 assay_status capture_planted(const char *capture, const char *model, const int32_t *tokens, int n,
                              int n_new, assay_dtype dtype, const assay_seam_setting *settings,

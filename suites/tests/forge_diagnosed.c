@@ -45,9 +45,8 @@ out:
     return s;
 }
 
-assay_status diagnosed_watched(assay_result *result, const char *capture, const char *model,
-                               void (*on_judged)(void *user, const assay_judged *judged),
-                               void *user)
+static assay_status diagnose(assay_result *result, const char *capture, const char *model,
+                             assay_diagnose_options *options)
 {
     assay_gguf *file = NULL;
     assay_oracle *oracle = NULL;
@@ -59,9 +58,9 @@ assay_status diagnosed_watched(assay_result *result, const char *capture, const 
     ASSAY_GO(assay_gguf_open(&file, model));
     ASSAY_GO(assay_oracle_open(&oracle, file, 0));
     ASSAY_GO(assay_run_open(&run, paths, 1, &how));
-    assay_diagnose_options options = {
-        .file = file, .forced = {.last_layer = -1}, .on_judged = on_judged, .on_judged_user = user};
-    s = assay_diagnose(result, run, oracle, &options);
+    options->file = file;
+    options->forced.last_layer = -1;
+    s = assay_diagnose(result, run, oracle, options);
 out:
     assay_run_close(run);
     assay_oracle_close(oracle);
@@ -69,6 +68,21 @@ out:
     if (s != ASSAY_OK)
         assay_result_clear(result);
     return s;
+}
+
+assay_status diagnosed_watched(assay_result *result, const char *capture, const char *model,
+                               void (*on_judged)(void *user, const assay_judged *judged),
+                               void *user)
+{
+    assay_diagnose_options options = {.on_judged = on_judged, .on_judged_user = user};
+    return diagnose(result, capture, model, &options);
+}
+
+assay_status diagnosed_bundled(assay_result *result, const char *capture, const char *model,
+                               const char *folder)
+{
+    assay_diagnose_options options = {.bundles = folder};
+    return diagnose(result, capture, model, &options);
 }
 
 assay_status diagnosed(assay_result *result, const char *capture, const char *model)
