@@ -94,6 +94,9 @@ typedef struct assay_engine_options {
 
 assay_engine_options assay_engine_options_default(void);
 
+/* Whether so many ranks can share the model out. Fails: ASSAY_USAGE, with what does not divide. */
+assay_status assay_engine_ranks_fit(const assay_hparams *hparams, bool whole_experts, int n_ranks);
+
 assay_status assay_engine_new(assay_engine **out, assay_model *model,
                               const assay_engine_options *options);
 void assay_engine_free(assay_engine *engine);

@@ -1,6 +1,8 @@
 /*
  * What one rank owns, in the units that the ops count in. All of it follows from engine/shard.h.
  */
+#include <stdio.h>
+
 #include "engine/forward.h"
 #include "engine/shard.h"
 
@@ -64,4 +66,14 @@ assay_status assay_part_of(assay_part *out, const assay_hparams *hp, bool whole_
     ASSAY_TRY(rows_of(&p.vocab, &p.n_vocab, hp, ASSAY_ROLE_TOKEN_EMBD, false, rank, n_ranks));
     *out = p;
     return ASSAY_OK;
+}
+
+assay_status assay_engine_ranks_fit(const assay_hparams *hparams, bool whole_experts, int n_ranks)
+{
+    assay_part part;
+    char why[256];
+    if (assay_part_of(&part, hparams, whole_experts, 0, n_ranks) == ASSAY_OK)
+        return ASSAY_OK;
+    snprintf(why, sizeof why, "%s", assay_error_text());
+    return assay_fail(ASSAY_USAGE, "%d ranks: %s", n_ranks, why);
 }

@@ -16,6 +16,7 @@ enum {
     KEY_PATH,
     KEY_DTYPE,
     KEY_RANKS,
+    KEY_EXPERTS,
     KEY_CHUNK,
     KEY_PLANT,
     KEY_TOKENS,
@@ -37,6 +38,8 @@ static const struct argp_option engine_options[] = {
     {"path", KEY_PATH, "NAME", 0, "Attention: latent or expanded (default)", 0},
     {"dtype", KEY_DTYPE, "NAME", 0, "Format of the computation: f32 (default) or bf16", 0},
     {"ranks", KEY_RANKS, "N", 0, "Tensor-parallel ranks (default 1)", 0},
+    {"experts", KEY_EXPERTS, "HOW", 0,
+     "Experts over ranks: cut inside (default) or whole, each on one rank", 0},
     {"chunk", KEY_CHUNK, "N", 0, "Prefill in chunks of N tokens (default: at once)", 0},
     {"plant", KEY_PLANT, "KIND[:layer=A,head=B,rank=R,step=S,value=V]", 0,
      "Plant a fault in the engine (`assay list plants` has the kinds); may be repeated", 0},
@@ -129,6 +132,9 @@ static error_t parse_engine(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_RANKS:
         o->n_ranks = assay_option_int(state, "ranks", arg, 1, 1024);
+        return 0;
+    case KEY_EXPERTS:
+        o->whole_experts = one_of(state, "experts", arg, "cut", "whole");
         return 0;
     case KEY_CHUNK:
         o->chunk = assay_option_int(state, "chunk", arg, 1, 1 << 20);
@@ -400,6 +406,7 @@ assay_status assay_options_engine(assay_engine_options *out, assay_options *opti
     out->path = options->path;
     out->dtype = options->dtype;
     out->n_threads = options->n_threads;
+    out->whole_experts = options->whole_experts;
     options->seams = (assay_seams){options->settings, options->n_settings};
     if (options->n_settings)
         out->seams = &options->seams;

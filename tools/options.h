@@ -42,7 +42,7 @@
 
 /* Groups beside the ones that every command has (--json --quiet --verbose --threads). */
 enum {
-    ASSAY_OPTIONS_ENGINE = 1,  /* --backend --path --dtype --ranks --chunk --plant */
+    ASSAY_OPTIONS_ENGINE = 1,  /* --backend --path --dtype --ranks --experts --chunk --plant */
     ASSAY_OPTIONS_PROMPT = 2,  /* -p --tokens */
     ASSAY_OPTIONS_CAPTURE = 4, /* --step --profile --names: how captures are read */
     ASSAY_OPTIONS_REPORT = 8,  /* --report DIR */
@@ -66,6 +66,7 @@ typedef struct assay_options {
     assay_path path;
     assay_dtype dtype;
     bool path_given;
+    bool whole_experts;
     int n_ranks, chunk; /* 1, 0 (at once) */
     int n_plants;
     assay_plant plants[ASSAY_MAX_PLANTS];

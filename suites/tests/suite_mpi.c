@@ -4,12 +4,16 @@
  */
 #include <signal.h>
 #include <stdio.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "data.h"
 #include "engine/comm.h"
 #include "engine/engine.h"
 #include "expect.h"
+#include "references/run.h"
+#include "suites/forge_model.h"
 
 #ifdef ASSAY_HAS_MPI
 
@@ -108,6 +112,131 @@ START_TEST(mpi_rank_that_is_killed_ends_the_run)
 }
 END_TEST
 
+/* ---- the tool itself under the launcher ---- */
+
+enum { N_RANKS = 4, N_NEW = 6 };
+
+static char tool[4096], model[4096], folder[4096];
+
+static void make_folder(const char *name)
+{
+    const char *build = getenv("ASSAY_BUILD_DIR");
+    ck_assert_msg(build != NULL, "ASSAY_BUILD_DIR is not set");
+    snprintf(tool, sizeof tool, "%.4000s/assay", build);
+    snprintf(model, sizeof model, "%s", data_shipped("glm5-tiny-Q4_K_M.gguf"));
+    snprintf(folder, sizeof folder, "%s", data_scratch(name));
+    ck_assert_int_eq(mkdir(folder, 0777), 0);
+}
+
+/*
+ * Three ranks of a capturing run, and as the fourth the shell line `last`; $RUN there is the same
+ * command as the others'. 30 seconds, or it counts as a hang. Returns the launcher's exit status.
+ */
+static int run_tool(const char *last, int n_new, char *output, size_t room)
+{
+    char command[3 * 4096];
+    snprintf(
+        command, sizeof command,
+        "export OMP_NUM_THREADS=1 OTHER='%.900s'; A='%.900s' "
+        "RUN=\"'%.900s' run '%.900s' -q -p Count -n %d --capture '%.900s/c.h5'\"; export A RUN; "
+        "timeout -k 1 30 mpirun --allow-run-as-root --oversubscribe -n %d sh -c \"$RUN\" : -n 1 "
+        "sh -c '%.900s' 2>&1",
+        data_scratch("other.gguf"), tool, tool, model, n_new, folder, N_RANKS - 1, last);
+    FILE *pipe = popen(command, "r");
+    ck_assert_ptr_nonnull(pipe);
+    size_t got = fread(output, 1, room - 1, pipe);
+    output[got] = '\0';
+    int status = pclose(pipe);
+    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) != 124, "no end within 30 s (%d): %s",
+                  status, output);
+    return WEXITSTATUS(status);
+}
+
+/* What has a capture's name is whole; what was left half done is seen to be. *n: whole ones. */
+static void check_left(int *n, int n_steps)
+{
+    char path[4200];
+    *n = 0;
+    for (int r = 0; r < N_RANKS; r++)
+        for (int half = 0; half < 2; half++) {
+            char name[64];
+            const char *at = path;
+            assay_run *run;
+            snprintf(name, sizeof name, half ? "c.rank%dof4.h5.partial" : "c.rank%dof4.h5", r);
+            snprintf(path, sizeof path, "%.4000s/%s", folder, name);
+            if (access(path, F_OK) != 0)
+                continue;
+            assay_status s = assay_run_open(&run, &at, 1, NULL);
+            if (s != ASSAY_OK) {
+                ck_assert_msg(half, "%s: %s", path, assay_error_text());
+                continue;
+            }
+            ck_assert_int_eq(assay_run_about(run)->is_complete, !half);
+            if (!half)
+                ck_assert_int_eq(assay_run_prompt_at(run, 0)->n_steps, n_steps);
+            *n += !half;
+            assay_run_close(run);
+        }
+}
+
+START_TEST(mpi_four_ranks_leave_four_whole_captures)
+{
+    char output[8192];
+    int n;
+    make_folder("mpi.whole");
+    ck_assert_int_eq(run_tool("eval \"$RUN\"", N_NEW, output, sizeof output), 0);
+    check_left(&n, N_NEW);
+    ck_assert_msg(n == N_RANKS, "%d whole captures: %s", n, output);
+}
+END_TEST
+
+/* Killed before it has met the others, and in the middle of its work. */
+START_TEST(mpi_rank_of_the_tool_that_is_killed_leaves_no_whole_run)
+{
+    static const char *const when[] = {"0.05", "1.5"};
+    for (int i = 0; i < 2; i++) {
+        char output[8192], last[128];
+        int n;
+        make_folder(i ? "mpi.killed.late" : "mpi.killed.early");
+        snprintf(last, sizeof last, "eval \"timeout -s KILL %s $RUN\"", when[i]);
+        ck_assert_int_ne(run_tool(last, 400, output, sizeof output), 0);
+        check_left(&n, 400);
+        ck_assert_msg(n < N_RANKS, "%d whole captures of a run with a killed rank: %s", n, output);
+    }
+}
+END_TEST
+
+START_TEST(mpi_rank_with_another_model_ends_the_run_by_name)
+{
+    char output[8192];
+    int n;
+    assay_forge_result made;
+    assay_forge_options options = {.like = "glm5-tiny", .type = "q8_0"};
+    make_folder("mpi.other");
+    EXPECT_OK(assay_forge_model(&made, data_scratch("other.gguf"), &options, NULL, NULL));
+    int status =
+        run_tool("printf \"1 2 3\" >$OTHER.ids; exec $A run $OTHER -q --tokens $OTHER.ids -n 6",
+                 N_NEW, output, sizeof output);
+    ck_assert_int_ne(status, 0);
+    ck_assert_msg(strstr(output, "do not agree about the model") != NULL, "%s", output);
+    check_left(&n, N_NEW);
+    ck_assert_msg(n == 0, "%d whole captures: %s", n, output);
+}
+END_TEST
+
+/* Files of that rank may hold 4 KB: what a full disk does to it. */
+START_TEST(mpi_rank_without_room_ends_the_run_by_name)
+{
+    char output[8192];
+    int n;
+    make_folder("mpi.full");
+    ck_assert_int_ne(run_tool("ulimit -f 8; eval \"$RUN\"", 400, output, sizeof output), 0);
+    ck_assert_msg(strstr(output, "c.rank3of4.h5") != NULL, "%s", output);
+    check_left(&n, 400);
+    ck_assert_msg(n < N_RANKS, "%d whole captures: %s", n, output);
+}
+END_TEST
+
 int main(void)
 {
     assay_comm *comm = NULL;
@@ -121,6 +250,10 @@ int main(void)
     tcase_add_test(tcase, mpi_ranks_give_the_logits_of_one);
     tcase_add_test(tcase, mpi_rank_with_another_prompt_ends_the_run_by_name);
     tcase_add_test(tcase, mpi_rank_that_is_killed_ends_the_run);
+    tcase_add_test(tcase, mpi_four_ranks_leave_four_whole_captures);
+    tcase_add_test(tcase, mpi_rank_of_the_tool_that_is_killed_leaves_no_whole_run);
+    tcase_add_test(tcase, mpi_rank_with_another_model_ends_the_run_by_name);
+    tcase_add_test(tcase, mpi_rank_without_room_ends_the_run_by_name);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -84,6 +84,7 @@ static assay_status check(assay_result *result, const own *o, assay_options *com
     c.engine.path = common->path;
     c.engine.dtype = common->dtype;
     c.engine.n_threads = common->n_threads;
+    c.engine.whole_experts = common->whole_experts;
     c.plants = common->plants;
     c.n_plants = common->n_plants;
     c.n_ranks = common->n_ranks;

@@ -170,6 +170,8 @@ static assay_status generate(job *j)
     if (j->world && common->n_ranks > 1 && common->n_ranks != j->world->n_ranks)
         return assay_fail(ASSAY_USAGE, "--ranks %d, and mpirun has started %d", common->n_ranks,
                           j->world->n_ranks);
+    ASSAY_TRY(assay_engine_ranks_fit(hparams, j->engine.whole_experts,
+                                     j->world ? j->world->n_ranks : common->n_ranks));
     if (j->world) {
         assay_status s = run_rank(j, j->world);
         return s == ASSAY_OK ? s : assay_within(s, "rank %d", j->world->rank);
