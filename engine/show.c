@@ -127,6 +127,14 @@ static int shard_axis(const assay_engine *e, assay_point point)
     return -1;
 }
 
+/* More ranks than key heads: neighbours hold the same one. */
+static int n_copies(const assay_engine *e, assay_point point)
+{
+    bool by_key_head = !e->hp->is_mla && (point == ASSAY_POINT_K || point == ASSAY_POINT_V ||
+                                          point == ASSAY_POINT_K_ROPE);
+    return by_key_head ? e->part.n_ranks * e->part.n_head_kv / e->hp->n_head_kv : 1;
+}
+
 bool assay_point_wanted(const assay_engine *e, assay_point point, int layer)
 {
     const assay_engine_options *o = &e->options;
@@ -152,6 +160,7 @@ static assay_status show(assay_engine *e, assay_point point, int layer, const as
         .n_ranks = e->part.n_ranks,
         .partial = partial,
         .shard_axis = partial ? -1 : shard_axis(e, point),
+        .n_copies = n_copies(e, point),
         .written_address = written->data,
         .read_address = read->data,
         .written_owner = written->owner,

@@ -36,6 +36,7 @@ typedef struct assay_tap_event {
     int rank, n_ranks;
     bool partial;   /* before the reduction over ranks */
     int shard_axis; /* axis of buffer->dims that is split over ranks; -1: whole */
+    int n_copies;   /* so many neighbouring ranks hold the same shard (key heads); 0: one */
     /* Identity: what the op wrote to, and what the reader of this point will read. Equal in a
      * healthy run. */
     const void *written_address, *read_address;

@@ -194,12 +194,13 @@ assay_status assay_capture_tap(void *capture, const assay_tap_event *e)
     assay_point_format(name, e->point, e->layer);
     if (e->partial)
         strncat(name, ".partial", sizeof name - strlen(name) - 1);
+    const int copies = e->n_copies > 1 ? e->n_copies : 1;
     assay_value_about about = {
         .name = name,
         .axes = assay_point_at(e->point)->axes,
         .origin = e->buffer->dtype,
         .floor = -1,
-        .shard = {e->shard_axis, e->rank, e->n_ranks},
+        .shard = {e->shard_axis, e->rank / copies, e->n_ranks / copies},
         .partial = e->partial,
         .has_buffer = true,
         .buffer = {(uint64_t)(uintptr_t)e->written_address, e->written_generation, e->written_owner,

@@ -27,7 +27,8 @@
  *       counts             i64 [5]: nan, +inf, -inf, zero, poison
  *       buffer             u64 [6], from a tap: written address, generation, owner; read address,
  *                          generation, owner
- *       shard              i32 [3], of one rank: axis (-1: whole), index, count
+ *       shard              i32 [3], of one rank: axis (-1: whole), index, count; fewer than ranks:
+ *                          ranks / count neighbours hold the same shard
  *       partial            i32 = 1: before the reduction over ranks
  *       rows               i32 [n], tier `rows`: which rows were kept
  *   <point> is a name of point.def ("blk.3.attn.q"), then ".partial" for one rank's value before

@@ -94,9 +94,10 @@ static assay_status copy_attrs(hid_t to, hid_t from, const char *path)
     return e < 0 ? assay_h5_fail(ASSAY_IO, "attributes of '%s' cannot be copied", path) : ASSAY_OK;
 }
 
-/* A virtual dataset `as` over `path` of ranks first ... last along `axis` (-1: one rank). */
+/* A virtual dataset `as` over `path` of ranks first ... last, every `step`-th, along `axis` (-1:
+ * one rank). */
 static assay_status put_virtual(const master *m, const char *path, const char *as, int first,
-                                int last, int axis)
+                                int last, int step, int axis)
 {
     assay_h5_info info[2];
     hsize_t dims[ASSAY_H5_MAX_DIMS], start[ASSAY_H5_MAX_DIMS] = {0}, part[ASSAY_H5_MAX_DIMS];
@@ -107,7 +108,7 @@ static assay_status put_virtual(const master *m, const char *path, const char *a
     if (axis >= n_dims)
         return assay_fail(ASSAY_BAD_FILE, "'%s': attribute shard names axis %d of %d", path, axis,
                           n_dims);
-    for (int r = first + 1; r <= last; r++) {
+    for (int r = first + step; r <= last; r += step) {
         ASSAY_TRY(assay_h5_dataset(&info[1], m->ranks[r], path));
         for (int d = 0; d < n_dims; d++)
             if (info[1].n_dims != n_dims || (d != axis && info[1].dims[d] != info[0].dims[d]))
@@ -119,7 +120,7 @@ static assay_status put_virtual(const master *m, const char *path, const char *a
     H5Dclose(whole);
     hid_t space = H5Screate_simple(n_dims, dims, NULL), plist = H5Pcreate(H5P_DATASET_CREATE);
     herr_t e = 0;
-    for (int r = first; r <= last && e >= 0; r++) {
+    for (int r = first; r <= last && e >= 0; r += step) {
         if (r > first) {
             assay_h5_dataset(&info[1], m->ranks[r], path);
             part[axis] = (hsize_t)info[1].dims[axis];
@@ -162,22 +163,23 @@ static assay_status put_value(const master *m, const char *path)
 {
     int64_t *shard, n;
     bool found;
-    int axis = -1;
+    int axis = -1, copies = 1;
     char as[PATH_BYTES + 32];
     ASSAY_TRY(assay_h5_attr_ints(&shard, &n, &found, m->ranks[0], path, "shard"));
     if (found) {
         axis = n == 3 ? (int)shard[0] : -1;
+        copies = n == 3 && shard[2] > 0 && shard[2] < m->n ? m->n / (int)shard[2] : 1;
         free(shard);
     }
     size_t length = strlen(path);
     bool partial = length > 8 && !strcmp(path + length - 8, ".partial");
     if (!partial) {
-        ASSAY_TRY(put_virtual(m, path, path, 0, axis < 0 ? 0 : m->n - 1, axis));
+        ASSAY_TRY(put_virtual(m, path, path, 0, axis < 0 ? 0 : m->n - 1, copies, axis));
         ASSAY_TRY(put_about(m, path, 0, path));
     }
     for (int r = 0; r < m->n && (partial || axis >= 0); r++) {
         snprintf(as, sizeof as, "%s.rank%d", path, r);
-        ASSAY_TRY(put_virtual(m, path, as, r, r, -1));
+        ASSAY_TRY(put_virtual(m, path, as, r, r, 1, -1));
         ASSAY_TRY(put_about(m, as, r, path));
     }
     return ASSAY_OK;

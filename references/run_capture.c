@@ -116,6 +116,15 @@ static assay_status read_shard(assay_entry *e, const reader *r, const char *path
     e->shard_axis = -1;
     if (found && n == 3 && shard[0] >= 0 && shard[0] < ASSAY_MAX_DIMS)
         e->shard_axis = (int)shard[0];
+    int64_t ranks = r->run->info.n_ranks;
+    if (e->shard_axis >= 0 && (shard[2] < 1 || shard[2] > ranks || ranks % shard[2] != 0)) {
+        assay_status s = assay_fail(ASSAY_BAD_FILE, "'%s': %lld shards of %lld ranks", path,
+                                    (long long)shard[2], (long long)ranks);
+        free(shard);
+        return s;
+    }
+    if (e->shard_axis >= 0)
+        e->n_copies = (int)(ranks / shard[2]);
     if (found)
         free(shard);
     return ASSAY_OK;

@@ -27,6 +27,7 @@ typedef struct assay_entry {
     size_t number;                  /* of its mark */
     /* of one rank: the axis that is split, -1 whole, ASSAY_SHARD_UNKNOWN */
     int shard_axis;
+    int n_copies; /* so many neighbouring ranks hold the same shard; 0: one */
     /* a whole that is put together: the same place of these ranks, along part_axis (-1: one part)
      */
     int n_parts, part_axis;

@@ -120,7 +120,8 @@ static int axis_of(const joiner *j, const assay_entry *e)
 
 static assay_status add_whole(joiner *j, assay_step_data *step, int first, int last, int axis)
 {
-    int n_parts = axis < 0 ? 1 : last - first;
+    int copies = step->entries[first].n_copies > 1 ? step->entries[first].n_copies : 1;
+    int n_parts = axis < 0 ? 1 : (last - first) / copies;
     int32_t *ranks;
     ASSAY_TRY(assay_alloc(&ranks, (size_t)n_parts, sizeof *ranks, "ranks"));
     ASSAY_TRY(assay_run_keep(j->run, ranks));
@@ -128,9 +129,10 @@ static assay_status add_whole(joiner *j, assay_step_data *step, int first, int l
     whole.seen.rank = -1;
     whole.n_parts = n_parts;
     whole.part_axis = axis;
+    whole.n_copies = copies;
     whole.part_ranks = ranks;
     for (int i = 0; i < n_parts; i++) {
-        const assay_seen *part = &step->entries[first + i].seen;
+        const assay_seen *part = &step->entries[first + i * copies].seen;
         ranks[i] = part->rank;
         if (i == 0)
             continue;
@@ -218,17 +220,39 @@ out:
     return s;
 }
 
+static const assay_entry *of_rank(const assay_step_data *step, const assay_entry *whole, int rank)
+{
+    assay_entry key = {.seen = whole->seen};
+    key.seen.rank = rank;
+    return bsearch(&key, step->entries, (size_t)step->n_entries, sizeof key, assay_entry_by_place);
+}
+
+/* The part of which `rank` holds a copy, as that rank holds it. */
+static assay_status view_copy(assay_run *run, const assay_step_data *step, assay_entry *whole,
+                              int rank)
+{
+    int at = rank / whole->n_copies;
+    const assay_entry **parts, *found = of_rank(step, whole, rank);
+    if (!found || at >= whole->n_parts || !whole->parts)
+        return ASSAY_OK;
+    ASSAY_TRY(assay_alloc(&parts, (size_t)whole->n_parts, sizeof *parts, "a rank's copy"));
+    ASSAY_TRY(assay_run_keep(run, parts));
+    for (int i = 0; i < whole->n_parts; i++)
+        parts[i] = i == at ? found : whole->parts[i];
+    whole->parts = parts;
+    return ASSAY_OK;
+}
+
 static assay_status view_step(assay_run *run, assay_step_data *step, int rank)
 {
     for (int i = 0; i < step->n_entries; i++) {
         assay_entry *whole = &step->entries[i];
-        assay_entry key = {.seen = whole->seen};
         const assay_entry **copy;
+        if (whole->n_copies > 1 && whole->seen.rank < 0)
+            ASSAY_TRY(view_copy(run, step, whole, rank));
         if (whole->n_parts != 1 || whole->part_axis >= 0)
             continue;
-        key.seen.rank = rank;
-        const assay_entry *found =
-            bsearch(&key, step->entries, (size_t)step->n_entries, sizeof key, assay_entry_by_place);
+        const assay_entry *found = of_rank(step, whole, rank);
         if (!found)
             continue;
         ASSAY_TRY(assay_alloc(&copy, 1, sizeof *copy, "a rank's copy"));

@@ -17,6 +17,14 @@ static const assay_seen *part_of(const assay_home *home, int rank)
                                j->layer, rank, j->seen->hand_over);
 }
 
+static int64_t count_of(const assay_seen *seen)
+{
+    int64_t n = 1;
+    for (int d = 0; d < seen->n_dims; d++)
+        n *= seen->dims[d];
+    return n;
+}
+
 static int n_ranks_of(const assay_home *home)
 {
     int n = assay_run_about(assay_forced_run(home->forced))->n_ranks;
@@ -54,6 +62,48 @@ static void find_bad(assay_home_slices *s, const assay_home *home)
     }
 }
 
+/* How many neighbours hold the same slice: as often as the ranks' parts cover the axis. */
+static int copies_of(const assay_home *home, int axis, int64_t size, int n_ranks)
+{
+    int64_t all = 0;
+    for (int r = 0; r < n_ranks; r++) {
+        const assay_seen *part = part_of(home, r);
+        all += part ? part->dims[axis] : 0;
+    }
+    bool even = all > 0 && all % size == 0 && n_ranks % (all / size) == 0;
+    return even ? (int)(all / size) : 1;
+}
+
+/* Whether a rank's copy is the one that the slice was read from. */
+static bool same_copy(const assay_home *home, int rank, int first)
+{
+    const assay_seen *a = part_of(home, rank), *b = part_of(home, first);
+    bool same = false;
+    double *x = NULL, *y = NULL;
+    int64_t n = a && b ? count_of(a) : 0;
+    if (rank == first)
+        return true;
+    if (n > 0 && n == count_of(b) && assay_alloc(&x, (size_t)n, sizeof *x, "a copy") == ASSAY_OK &&
+        assay_alloc(&y, (size_t)n, sizeof *y, "a copy") == ASSAY_OK)
+        same = assay_run_read(x, assay_forced_run(home->forced), a) == ASSAY_OK &&
+               assay_run_read(y, assay_forced_run(home->forced), b) == ASSAY_OK &&
+               memcmp(x, y, (size_t)n * sizeof *x) == 0;
+    free(x);
+    free(y);
+    return same;
+}
+
+/* Ranks of the bad slices. */
+static void add_ranks(assay_home_slices *s, const assay_home *home)
+{
+    for (int k = 0; k < s->n; k++)
+        for (int c = 0; c < s->n_copies && s->bad[k]; c++) {
+            int rank = k * s->n_copies + c;
+            if (same_copy(home, rank, k * s->n_copies))
+                s->ranks[s->n_ranks++] = rank;
+        }
+}
+
 bool assay_home_slices_of(assay_home_slices *out, const assay_home *home)
 {
     const assay_seen *whole = home->judged->seen, *part = NULL;
@@ -75,8 +125,11 @@ bool assay_home_slices_of(assay_home_slices *out, const assay_home *home)
     s.inner = 1;
     for (int d = axis + 1; d < whole->n_dims; d++)
         s.inner *= whole->dims[d];
+    int n_ranks = s.n;
+    s.n_copies = copies_of(home, axis, s.size, n_ranks);
+    s.n = n_ranks / s.n_copies;
     for (int r = 0; r < s.n; r++) {
-        if (!(part = part_of(home, r)))
+        if (!(part = part_of(home, r * s.n_copies)))
             return false;
         s.first[r + 1] = s.first[r] + part->dims[axis];
     }
@@ -89,6 +142,7 @@ bool assay_home_slices_of(assay_home_slices *out, const assay_home *home)
         s.inner = 1;
     }
     find_bad(&s, home);
+    add_ranks(&s, home);
     *out = s;
     return true;
 }
@@ -96,9 +150,8 @@ bool assay_home_slices_of(assay_home_slices *out, const assay_home *home)
 json_t *assay_home_slices_json(const assay_home_slices *slices)
 {
     json_t *ranks = json_array();
-    for (int r = 0; r < slices->n; r++)
-        if (slices->bad[r])
-            json_array_append_new(ranks, json_integer(r));
+    for (int i = 0; i < slices->n_ranks; i++)
+        json_array_append_new(ranks, json_integer(slices->ranks[i]));
     return json_pack("{s:o}", "ranks", ranks);
 }
 
@@ -125,14 +178,6 @@ static double distance(const double *x, const double *y, int64_t n)
     return size > 0 ? sqrt(error / size) : error > 0;
 }
 
-static int64_t count_of(const assay_seen *seen)
-{
-    int64_t n = 1;
-    for (int d = 0; d < seen->n_dims; d++)
-        n *= seen->dims[d];
-    return n;
-}
-
 assay_status assay_home_bad_ranks(assay_numbers *out, assay_home *home)
 {
     assay_home_slices slices;
@@ -142,9 +187,8 @@ assay_status assay_home_bad_ranks(assay_numbers *out, assay_home *home)
     if (n < 2 || home->judged->is_ids)
         return ASSAY_OK;
     if (assay_home_slices_of(&slices, home)) {
-        for (int r = 0; r < n; r++)
-            if (slices.bad[r])
-                ASSAY_TRY(assay_numbers_add(out, r));
+        for (int i = 0; i < slices.n_ranks; i++)
+            ASSAY_TRY(assay_numbers_add(out, slices.ranks[i]));
         return ASSAY_OK;
     }
     ASSAY_TRY(assay_alloc(&copy, (size_t)home->n, sizeof *copy, "a rank's copy"));
@@ -243,14 +287,15 @@ static void say_stretch(char *text, size_t room, const assay_home_slices *s, int
                         const stretch *of)
 {
     int64_t width = s->first[r + 1] - s->first[r], by = of->from - s->first[r];
+    int rank = r * s->n_copies;
     if (of->end < width)
         snprintf(text, room, "the last %lld of rank %d's %lld positions are zero: load all of them",
-                 (long long)(width - of->end), r, (long long)width);
+                 (long long)(width - of->end), rank, (long long)width);
     else if (of->rank >= 0)
-        snprintf(text, room, "rank %d holds rank %d's slice: begin at %lld, not at %lld", r,
-                 of->rank, (long long)s->first[r], (long long)of->from);
+        snprintf(text, room, "rank %d holds rank %d's slice: begin at %lld, not at %lld", rank,
+                 of->rank * s->n_copies, (long long)s->first[r], (long long)of->from);
     else
-        snprintf(text, room, "rank %d's slice begins %lld too %s: begin at %lld, not at %lld", r,
+        snprintf(text, room, "rank %d's slice begins %lld too %s: begin at %lld, not at %lld", rank,
                  (long long)llabs(by), by > 0 ? "late" : "early", (long long)s->first[r],
                  (long long)of->from);
 }

@@ -13,11 +13,14 @@
 #define ASSAY_HOME_RANKS 16
 
 typedef struct assay_home_slices {
-    int n;                               /* ranks */
+    int n;                               /* slices */
+    int n_copies;                        /* ranks that hold the same slice, neighbours */
     int64_t size, inner;                 /* of the split axis, of those behind it */
     int64_t first[ASSAY_HOME_RANKS + 1]; /* along the axis; [n]: its size */
     bool bad[ASSAY_HOME_RANKS];
     int n_bad;
+    int ranks[ASSAY_HOME_RANKS]; /* whose slice is bad */
+    int n_ranks;
 } assay_home_slices;
 
 /* False: the value is not split over ranks, or along no axis of its columns. */

@@ -7,6 +7,8 @@
 #include "engine/quant.h"
 #include "suites/audit_role.h"
 
+#define MOST_COUNTS 16
+
 /* Column borders of all parts, sorted and each once; between two of them ownership is constant. */
 static int column_borders(int64_t *out, const assay_shard *shards, int n_shards, int64_t width)
 {
@@ -146,6 +148,20 @@ typedef struct trial {
     char text[256]; /* why not */
 } trial;
 
+static void say_cut(trial *out, const assay_gguf_tensor_info *t, const assay_quant *quant,
+                    const assay_shard_part *part, int rank, int n_ranks)
+{
+    int64_t n_blocks = t->ne[0] / quant->block_elements, border = part->first_col;
+    if (border % quant->block_elements == 0)
+        border += part->n_cols;
+    snprintf(
+        out->text, sizeof out->text,
+        "the border of rank %d at column %lld lies inside a block (a row is %lld block%s of %d, "
+        "%s; whole blocks need a multiple of %d)",
+        rank, (long long)border, (long long)n_blocks, n_blocks == 1 ? "" : "s",
+        quant->block_elements, quant->name, n_ranks);
+}
+
 static assay_status try_ranks(trial *out, assay_audit *audit, const assay_gguf_tensor_info *t,
                               const assay_hparams *hp, assay_role role, bool whole_experts,
                               assay_shard *shards, int n_ranks)
@@ -161,10 +177,7 @@ static assay_status try_ranks(trial *out, assay_audit *audit, const assay_gguf_t
         }
         if (!out->cuts && assay_shard_cuts_block(&shards[r], quant->block_elements)) {
             out->cuts = true;
-            snprintf(out->text, sizeof out->text,
-                     "rank %d holds %lld columns from %lld on, blocks of %s have %d", r,
-                     (long long)shards[r].parts[0].n_cols, (long long)shards[r].parts[0].first_col,
-                     quant->name, quant->block_elements);
+            say_cut(out, t, quant, &shards[r].parts[0], r, n_ranks);
         }
     }
     int64_t rows = t->ne[1] * t->ne[2] * t->ne[3], width = t->ne[0], wrong;
@@ -213,15 +226,41 @@ static assay_status judge(assay_audit *audit, const assay_gguf_tensor_info *t,
                            inside.text);
 }
 
+static assay_status judge_all(assay_audit *audit, const assay_gguf *file, const assay_hparams *hp,
+                              int n_ranks)
+{
+    assay_shard *shards = NULL;
+    assay_status s = ASSAY_OK;
+    ASSAY_TRY(assay_alloc(&shards, (size_t)n_ranks, sizeof *shards, "shards"));
+    for (int64_t i = 0; i < assay_gguf_n_tensors(file) && s == ASSAY_OK; i++)
+        s = judge(audit, assay_gguf_tensor_at(file, i), hp, shards, n_ranks);
+    free(shards);
+    return s;
+}
+
+/* Which rank counts would do: what the reader asks next where one does not. */
+static assay_status note_counts(assay_audit *audit, const assay_gguf *file, const assay_hparams *hp)
+{
+    char good[128] = "";
+    for (int n = 1; n <= MOST_COUNTS; n++) {
+        assay_audit attempt = {0};
+        assay_status s = judge_all(&attempt, file, hp, n);
+        size_t used = strlen(good);
+        if (s == ASSAY_OK && attempt.n_findings == 0)
+            snprintf(good + used, sizeof good - used, "%s%d", used ? ", " : "", n);
+        assay_audit_clear(&attempt);
+        ASSAY_TRY(s);
+    }
+    return assay_strings_add(&audit->notes,
+                             "rank counts from 1 to %d that divide every tensor and cut no block: "
+                             "%s",
+                             MOST_COUNTS, good);
+}
+
 assay_status assay_audit_shards(assay_audit *audit, const assay_gguf *file, int n_ranks)
 {
     assay_hparams hp;
-    assay_shard *shards = NULL;
-    assay_status s = ASSAY_OK;
     ASSAY_TRY(assay_hparams_read(&hp, file));
-    ASSAY_TRY(assay_alloc(&shards, (size_t)n_ranks, sizeof *shards, "shards"));
-    for (int64_t i = 0; i < assay_gguf_n_tensors(file) && s == ASSAY_OK; i++)
-        s = judge(audit, assay_gguf_tensor_at(file, i), &hp, shards, n_ranks);
-    free(shards);
-    return s;
+    ASSAY_TRY(judge_all(audit, file, &hp, n_ranks));
+    return note_counts(audit, file, &hp);
 }

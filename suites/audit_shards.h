@@ -3,7 +3,8 @@
  * once (or by every rank). Nothing of the data is read.
  *
  * Experts are judged both ways, cut inside and dealt out whole: a tensor is a finding only where
- * neither way works; where one does not, a note says so.
+ * neither way works; where one does not, a note says so. Another note lists the rank counts from 1
+ * to 16 over which nothing is cut.
  */
 #ifndef ASSAY_SUITES_AUDIT_SHARDS_H
 #define ASSAY_SUITES_AUDIT_SHARDS_H

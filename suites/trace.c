@@ -218,10 +218,11 @@ assay_status assay_trace_join(assay_trace **out, assay_trace *const *ranks, int 
     ASSAY_TRY(assay_trace_new(&joined, true, -1));
     for (int i = 0; i < ranks[0]->n; i++) {
         const assay_trace_item *first = &ranks[0]->items[i];
-        int n_parts = first->shard_axis < 0 ? 1 : n;
+        int copies = first->n_copies > 1 ? first->n_copies : 1;
+        int n_parts = first->shard_axis < 0 ? 1 : n / copies;
         bool complete = first->values != NULL;
         for (int r = 0; r < n_parts && complete; r++) {
-            parts[r] = find(ranks[r], first->point, first->layer);
+            parts[r] = find(ranks[r * copies], first->point, first->layer);
             complete = parts[r] && parts[r]->values && parts[r]->n_rows == first->n_rows;
         }
         if (!complete)
@@ -251,6 +252,7 @@ static assay_status add_rows(assay_trace_item *item, const assay_trace *trace,
     int64_t n_cols = assay_buffer_count(event->buffer) / row.dims[0], n_rows = row.dims[0];
     row.dims[0] = 1;
     item->shard_axis = event->shard_axis;
+    item->n_copies = event->n_copies;
     item->n_outer = 1;
     for (int i = 1; i < event->shard_axis; i++)
         item->n_outer *= row.dims[i];

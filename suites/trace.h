@@ -22,6 +22,7 @@ typedef struct assay_trace_item {
     uint64_t checksum;      /* of the float32 bits in canonical order, over all steps */
     bool is_constant;       /* every element has the same bits */
     int shard_axis;         /* axis that ranks share; -1: whole */
+    int n_copies;           /* so many neighbouring ranks hold the same shard */
     int64_t n_outer;        /* product of the axes between the token axis and that one */
     int64_t n_elements;
     int64_t rows_room, values_room;
