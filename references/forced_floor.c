@@ -111,6 +111,12 @@ static void set_units(work *w, const assay_floor_input *in)
     w->analytic = in->rounded ? fmax(0.45 * w->unit, ldexp(1, -24)) : ldexp(1, -22);
 }
 
+/* How many root mean squares the error of n elements may reach: 1 + 6 / sqrt(n). */
+static double reach(int64_t n)
+{
+    return n > 0 ? 1 + 6 / sqrt((double)n) : 1;
+}
+
 /* Whole numbers and the WHOLE test. */
 static void judge_whole(assay_judged *j, const work *w)
 {
@@ -121,6 +127,7 @@ static void judge_whole(assay_judged *j, const work *w)
         s.cross += w->cells[c].cross;
         s.got += w->cells[c].got;
         s.floor += w->cells[c].floor;
+        s.n += w->cells[c].n;
     }
     j->rel = ratio(s.error, s.size);
     j->gain = s.size > 0 ? s.cross / s.size : 1;
@@ -128,7 +135,7 @@ static void judge_whole(assay_judged *j, const work *w)
     j->one_minus_cos = both > 0 ? 1 - s.cross / both : s.size > 0 || s.got > 0 ? 1 : 0;
     double floor = ratio(s.floor, s.size);
     j->floor_rel = isfinite(floor) && floor > w->analytic ? floor : w->analytic;
-    if (j->rel > 3 * j->floor_rel) {
+    if (j->rel > fmax(3, reach(s.n)) * j->floor_rel) {
         j->is_home = true;
         snprintf(j->why, sizeof j->why, "whole: relative error %.3g, floor %.3g", j->rel,
                  j->floor_rel);
@@ -150,7 +157,7 @@ static void judge_rows(assay_judged *j, const assay_floor_input *in, const work 
     for (int64_t c = 0; c < w->n_cells; c++) {
         double rel = ratio(w->cells[c].error, w->cells[c].size);
         double floor = ratio(w->cells[c].floor, w->cells[c].size);
-        double bound = factor * fmax(fmax(floor, least), w->analytic);
+        double bound = fmax(factor, reach(w->cells[c].n)) * fmax(fmax(floor, least), w->analytic);
         if (in->rounded)
             bound = fmax(bound, 2 * w->unit);
         double over = bound > 0 ? rel / bound : rel > 0 ? INFINITY : 0;

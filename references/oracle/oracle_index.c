@@ -8,37 +8,67 @@
 
 #include "references/oracle/oracle_private.h"
 
-static void add_head(double *out, const double *dots, const double *weights, int64_t n_head,
-                     const oracle_call *c)
+/* Sums over heads so far, [T, S] each: the scores, the squares of their terms, and the variance of
+ * the terms where they are computed in float32. */
+typedef struct sums {
+    double *scores, *squares, *variance;
+} sums;
+
+/* variance: of the dots; NULL: they are exact. */
+static void add_head(sums *to, const double *dots, const double *variance, const double *weights,
+                     int64_t n_head, const oracle_call *c)
 {
     const assay_knobs *k = c->eval->knobs;
-    for (int64_t t = 0; t < c->n_tokens; t++)
-        for (int64_t j = 0; j < c->n_keys; j++) {
-            double dot = dots[t * c->n_keys + j];
-            if (k->index_relu && dot < 0)
-                dot = 0;
-            out[t * c->n_keys + j] += weights[t * n_head] * dot;
-        }
+    for (int64_t i = 0; i < c->n_tokens * c->n_keys; i++) {
+        double weight = weights[i / c->n_keys * n_head], dot = dots[i];
+        if (k->index_relu && dot < 0)
+            dot = 0;
+        to->scores[i] += weight * dot;
+        if (!variance)
+            continue;
+        to->squares[i] += weight * dot * weight * dot;
+        /* the relu silences a head that is negative beyond its noise */
+        if (!k->index_relu || dots[i] > 0 || dots[i] * dots[i] < 16 * variance[i])
+            to->variance[i] += weight * weight * variance[i];
+    }
+}
+
+static assay_status sum_heads(sums *to, double *dots, double *variance, const double *keys,
+                              const oracle_call *c)
+{
+    const assay_oracle_shape *shape = &c->eval->oracle->shape;
+    int64_t T = c->n_tokens, S = c->n_keys, I = shape->index_n_head, J = shape->index_d_head;
+    oracle_factor factor = {.values = keys, .ld = J};
+    for (int64_t h = 0; h < I; h++) {
+        const double *q = c->in[0] + h * J;
+        ASSAY_TRY(assay_oracle_multiply(dots, S, q, I * J, &factor, T, S, J, false));
+        if (variance)
+            ASSAY_TRY(
+                assay_oracle_multiply_variance(variance, dots, S, q, I * J, &factor, T, S, J));
+        add_head(to, dots, variance, c->in[1] + h, I, c);
+    }
+    for (int64_t i = 0; variance && i < T * S; i++)
+        to->scores[i] = assay_oracle_off_by(
+            to->scores[i],
+            to->variance[i] + assay_oracle_sum_variance(to->scores[i], to->squares[i], I));
+    return ASSAY_OK;
 }
 
 assay_status assay_oracle_op_index_scores(double *out, const oracle_call *c)
 {
-    const assay_oracle_shape *shape = &c->eval->oracle->shape;
     const assay_knobs *k = c->eval->knobs;
-    int64_t T = c->n_tokens, S = c->n_keys, I = shape->index_n_head, J = shape->index_d_head;
+    int64_t T = c->n_tokens, S = c->n_keys, J = c->eval->oracle->shape.index_d_head;
+    bool exact = k->round_out == ASSAY_DTYPE_F64;
     double *dots = NULL, *keys = NULL;
     uint8_t *seen = NULL;
     assay_status s;
-    ASSAY_GO(assay_alloc(&dots, (size_t)(T * S), sizeof *dots, "indexer scores"));
+    ASSAY_GO(assay_alloc(&dots, (size_t)(T * S), 4 * sizeof *dots, "indexer scores"));
     ASSAY_GO(assay_alloc(&keys, (size_t)(S * J), sizeof *keys, "indexer keys"));
     ASSAY_GO(assay_alloc(&seen, (size_t)(T * S), 1, "indexer mask"));
     memcpy(keys, c->in[2], (size_t)(S * J) * sizeof *keys);
     assay_oracle_round(keys, S * J, k->round_cache);
-    for (int64_t h = 0; h < I; h++) {
-        ASSAY_GO(assay_oracle_gemm(dots, S, c->in[0] + h * J, I * J, keys, J, T, S, J, false,
-                                   k->round_out != ASSAY_DTYPE_F64));
-        add_head(out, dots, c->in[1] + h, I, c);
-    }
+    sums to = {out, dots + 2 * T * S, dots + 3 * T * S};
+    ASSAY_GO(sum_heads(&to, dots, exact ? NULL : dots + T * S, keys, c));
     ASSAY_GO(assay_oracle_mask(seen, c, NULL));
     for (int64_t i = 0; i < T * S; i++)
         out[i] = seen[i] ? out[i] * k->index_scale : -HUGE_VAL;

@@ -130,7 +130,7 @@ static assay_status half_of(oracle_factor *out, double **owned, const oracle_cal
     oracle_eval *e = call->eval;
     const assay_oracle_shape *s = &e->oracle->shape;
     int64_t N = s->d_nope, V = s->d_value, L = s->n_rank_kv, have;
-    bool single = e->knobs->round_out != ASSAY_DTYPE_F64, split = is_split(call);
+    bool split = is_split(call);
     int64_t rows = of_key ? (split ? L : N) : V, row = split ? 0 : h * (N + V) + (of_key ? 0 : N);
     oracle_matrix w;
     if (is_as_stored(e->knobs->kv_b)) {
@@ -141,8 +141,8 @@ static assay_status half_of(oracle_factor *out, double **owned, const oracle_cal
             ASSAY_TRY(assay_oracle_matrix(&w, e->oracle, call->layer,
                                           of_key ? "attn_k_b.weight" : "attn_v_b.weight", s->n_head,
                                           rows, of_key ? N : L, e->knobs));
-        ASSAY_TRY(assay_oracle_factor(out, &have, e->oracle, &w, split ? h : 0, row, single));
-        out->transposed = of_key && split; /* as K_h^T */
+        *out = (oracle_factor){.ld = w.cols, .transposed = of_key && split /* as K_h^T */};
+        ASSAY_TRY(assay_oracle_rows(&out->values, &have, e->oracle, &w, split ? h : 0, row));
         if (have >= rows)
             return ASSAY_OK;
     }

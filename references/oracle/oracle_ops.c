@@ -40,6 +40,20 @@ assay_dtype assay_oracle_at_least_f32(assay_dtype format)
     return format == ASSAY_DTYPE_F64 ? format : ASSAY_DTYPE_F32;
 }
 
+double assay_oracle_sum_variance(double sum, double squares, int64_t n)
+{
+    const double rounding = 0.43 * 0x1p-24;
+    return rounding * rounding * (double)(n + 1) / 6 * (squares + 2 * sum * sum);
+}
+
+double assay_oracle_off_by(double x, double variance)
+{
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    bool up = bits * 0x9E3779B97F4A7C15u >> 63;
+    return up ? x + sqrt(variance) : x - sqrt(variance);
+}
+
 static double mean_of(const double *x, int64_t n)
 {
     double sum = 0;
@@ -73,9 +87,14 @@ static void norm(double *y, const double *x, const double *w, const double *b, i
         memmove(y, x, (size_t)n * sizeof *y);
         return;
     }
-    double mean = centered ? mean_of(x, n) : 0, squares = 0;
-    for (int64_t i = 0; i < n; i++)
-        squares += (x[i] - mean) * (x[i] - mean);
+    double mean = centered ? mean_of(x, n) : 0, squares = 0, fourths = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double square = (x[i] - mean) * (x[i] - mean);
+        squares += square;
+        fourths += square * square;
+    }
+    if (round != ASSAY_DTYPE_F64)
+        squares = assay_oracle_off_by(squares, assay_oracle_sum_variance(squares, fourths, n));
     if (kind != ASSAY_NORM_SUM)
         squares /= (double)n;
     double scale =

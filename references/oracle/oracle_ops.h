@@ -2,7 +2,8 @@
  * The oracle's arithmetic, as small functions over plain arrays: no model, no pass, no weights.
  *
  * round: the format that intermediate values are kept in (knobs.h, round_out); F64 keeps everything
- * exact. All sums run left to right in float64.
+ * exact. All sums run left to right in float64;
+ * rounding puts the error of a float32 sum on top where an op has long ones (sum_variance).
  */
 #ifndef ASSAY_REFERENCES_ORACLE_ORACLE_OPS_H
 #define ASSAY_REFERENCES_ORACLE_ORACLE_OPS_H
@@ -16,6 +17,22 @@ void assay_oracle_round(double *x, int64_t n, assay_dtype format);
 double assay_oracle_round_one(double x, assay_dtype format);
 /* Format of values that engines keep in float32 even when they compute in 16 bits (router). */
 assay_dtype assay_oracle_at_least_f32(assay_dtype format);
+
+/*
+ * Variance of what float32 makes of a sum of n terms t whose exact value is `sum` and whose squares
+ * sum to `squares`. Each partial sum s_k is rounded, by 0.43 x 2^-24 |s_k| in the root mean square,
+ * and roundings are as good as independent (Higham and Mary, SIAM J. Sci. Comput. 41, 2019,
+ * A2815). The mean over all orders of the terms is
+ *
+ *     sum over k of E s_k^2 = (n + 1) / 6 (squares + 2 sum^2)
+ *
+ * for one chain of additions, which is what the noisiest engine does; many short chains have less.
+ * One real sum in float32 in its place would do as well where many are pooled. Of one to four it
+ * may be exact by luck, and a floor must not be.
+ */
+double assay_oracle_sum_variance(double sum, double squares, int64_t n);
+/* x one standard deviation off, up or down: a fixed bit of x says which. */
+double assay_oracle_off_by(double x, double variance);
 
 /*
  * rms:    y = x / sqrt(mean(x^2) + eps) * w

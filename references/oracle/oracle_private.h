@@ -61,23 +61,22 @@ assay_status assay_oracle_row(double *out, const assay_oracle *oracle, const ora
                               int64_t slice, int64_t row);
 void assay_oracle_free_chunks(assay_oracle *oracle);
 
-/* The second factor of a product: rows in float64 or in float32. */
+/* The second factor of a product. */
 typedef struct oracle_factor {
     const double *values;
-    const float *single; /* one of the two */
     int64_t ld;
     bool transposed; /* [k, n] instead of [n, k] */
 } oracle_factor;
 
-/* The same rows as a factor; single: in float32 (borrowed as above). */
-assay_status assay_oracle_factor(oracle_factor *out, int64_t *n_rows, assay_oracle *oracle,
-                                 const oracle_matrix *w, int64_t slice, int64_t row, bool single);
-/* y[m, n] = x[m, k] w^T; f32: the sums run in float32. */
+/* y[m, n] = x[m, k] w^T; f32: the sums are off by what float32 makes of them (oracle_ops.h). */
 assay_status assay_oracle_multiply(double *y, int64_t ldy, const double *x, int64_t ldx,
                                    const oracle_factor *w, int64_t m, int64_t n, int64_t k,
                                    bool f32);
-/* y[m, n] = x[m, k] w^T with w [n, k]; transposed: w is [k, n] and y = x w. f32: the sums run in
- * float32. */
+/* variance[m, n] of those sums in float32, y as they are exactly. */
+assay_status assay_oracle_multiply_variance(double *variance, const double *y, int64_t ldy,
+                                            const double *x, int64_t ldx, const oracle_factor *w,
+                                            int64_t m, int64_t n, int64_t k);
+/* y[m, n] = x[m, k] w^T with w [n, k]; transposed: w is [k, n] and y = x w. f32: as above. */
 assay_status assay_oracle_gemm(double *y, int64_t ldy, const double *x, int64_t ldx,
                                const double *w, int64_t ldw, int64_t m, int64_t n, int64_t k,
                                bool transposed, bool f32);

@@ -22,8 +22,6 @@ struct oracle_chunk {
     int64_t slice, row, n_rows;
     assay_weight_view view;
     assay_dtype round;
-    bool single; /* kept in float32: what a product in float32 takes; exact, blocks decode to
-                    float32 */
     uint64_t used;
     int64_t bytes;
     double values[];
@@ -121,10 +119,10 @@ static size_t bucket_of(const assay_gguf_tensor_info *info, int64_t slice, int64
 }
 
 static bool same(const oracle_chunk *c, const oracle_matrix *w, int64_t slice, int64_t row,
-                 int64_t n, bool single)
+                 int64_t n)
 {
     return c->info == w->info && c->slice == slice && c->row == row && c->n_rows == n &&
-           c->view == w->view && c->round == w->round && c->single == single;
+           c->view == w->view && c->round == w->round;
 }
 
 /* Drops the least recently used chunk that no op can still hold; false when there is none. */
@@ -155,25 +153,14 @@ void assay_oracle_free_chunks(assay_oracle *oracle)
     oracle->weight_bytes = 0;
 }
 
-static void to_single(oracle_chunk *c, int64_t n)
-{
-    float *single = (float *)c->values;
-    for (int64_t i = 0; i < n; i++) {
-        float x = (float)c->values[i]; /* read before its place is written: i / 2 <= i */
-        memcpy(&single[i], &x, sizeof x);
-    }
-}
-
-/* Decoded in float64 first; the room of a single chunk is then cut by half. */
 static assay_status decode_chunk(oracle_chunk **out, assay_oracle *o, const oracle_matrix *w,
-                                 int64_t slice, int64_t row, int64_t n, bool single)
+                                 int64_t slice, int64_t row, int64_t n)
 {
-    int64_t head = (int64_t)sizeof(oracle_chunk), count = n * w->cols;
-    int64_t bytes = head + count * (int64_t)(single ? sizeof(float) : sizeof(double));
+    int64_t bytes = (int64_t)sizeof(oracle_chunk) + n * w->cols * (int64_t)sizeof(double);
     ASSAY_TRY(show_rows(o, w, slice, row, n));
     while (o->weight_bytes + bytes > o->weight_bytes_max && drop_oldest(o))
         ;
-    oracle_chunk *c = malloc((size_t)head + (size_t)count * sizeof(double));
+    oracle_chunk *c = malloc((size_t)bytes);
     if (!c)
         return assay_fail(ASSAY_NO_MEMORY, "no memory: %lld bytes for tensor '%s'",
                           (long long)bytes, w->info->name);
@@ -183,7 +170,6 @@ static assay_status decode_chunk(oracle_chunk **out, assay_oracle *o, const orac
                         .n_rows = n,
                         .view = w->view,
                         .round = w->round,
-                        .single = single,
                         .bytes = bytes};
     decode_rows(c->values, w, slice, row, n);
     assay_gguf_release(o->file, w->info);
@@ -195,11 +181,6 @@ static assay_status decode_chunk(oracle_chunk **out, assay_oracle *o, const orac
             return s;
         }
     }
-    if (single) {
-        to_single(c, count);
-        oracle_chunk *smaller = realloc(c, (size_t)bytes);
-        c = smaller ? smaller : c;
-    }
     o->weight_bytes += bytes;
     *out = c;
     return ASSAY_OK;
@@ -207,17 +188,17 @@ static assay_status decode_chunk(oracle_chunk **out, assay_oracle *o, const orac
 
 /* The chunk that holds the row; *first: its first row. */
 static assay_status chunk_of(oracle_chunk **out, int64_t *first, assay_oracle *oracle,
-                             const oracle_matrix *w, int64_t slice, int64_t row, bool single)
+                             const oracle_matrix *w, int64_t slice, int64_t row)
 {
     int64_t per_chunk = rows_of_chunk(oracle, w);
     *first = row / per_chunk * per_chunk;
     int64_t n = w->rows - *first < per_chunk ? w->rows - *first : per_chunk;
     oracle_chunk **bucket = &oracle->chunks[bucket_of(w->info, slice, *first)], *c = *bucket;
     oracle->tick++;
-    while (c && !same(c, w, slice, *first, n, single))
+    while (c && !same(c, w, slice, *first, n))
         c = c->next;
     if (!c) {
-        ASSAY_TRY(decode_chunk(&c, oracle, w, slice, *first, n, single));
+        ASSAY_TRY(decode_chunk(&c, oracle, w, slice, *first, n));
         c->next = *bucket;
         *bucket = c;
     }
@@ -231,23 +212,8 @@ assay_status assay_oracle_rows(const double **out, int64_t *n_rows, assay_oracle
 {
     oracle_chunk *c;
     int64_t first;
-    ASSAY_TRY(chunk_of(&c, &first, oracle, w, slice, row, false));
+    ASSAY_TRY(chunk_of(&c, &first, oracle, w, slice, row));
     *out = c->values + (row - first) * w->cols;
-    *n_rows = first + c->n_rows - row;
-    return ASSAY_OK;
-}
-
-assay_status assay_oracle_factor(oracle_factor *out, int64_t *n_rows, assay_oracle *oracle,
-                                 const oracle_matrix *w, int64_t slice, int64_t row, bool single)
-{
-    oracle_chunk *c;
-    int64_t first;
-    ASSAY_TRY(chunk_of(&c, &first, oracle, w, slice, row, single));
-    *out = (oracle_factor){.ld = w->cols};
-    if (single)
-        out->single = (const float *)c->values + (row - first) * w->cols;
-    else
-        out->values = c->values + (row - first) * w->cols;
     *n_rows = first + c->n_rows - row;
     return ASSAY_OK;
 }
@@ -263,28 +229,47 @@ assay_status assay_oracle_row(double *out, const assay_oracle *oracle, const ora
     return ASSAY_OK;
 }
 
-/* float32 copies of the activations (and of a weight that is kept in float64), the product in
- * float32. */
-static assay_status product_single(double *y, int64_t ldy, const double *x, int64_t ldx,
-                                   const oracle_factor *w, int64_t m, int64_t n, int64_t k)
+static void dgemm(double *y, int64_t ldy, const double *x, int64_t ldx, const oracle_factor *w,
+                  int64_t m, int64_t n, int64_t k)
+{
+    cblas_dgemm(CblasRowMajor, CblasNoTrans, w->transposed ? CblasNoTrans : CblasTrans, (blasint)m,
+                (blasint)n, (blasint)k, 1, x, (blasint)ldx, w->values, (blasint)w->ld, 0, y,
+                (blasint)ldy);
+}
+
+static void square_rows(double *out, const double *x, int64_t ld, int64_t rows, int64_t cols)
+{
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < cols; j++)
+            out[i * cols + j] = x[i * ld + j] * x[i * ld + j];
+}
+
+static int64_t count_terms(const double *x, int64_t n)
+{
+    int64_t terms = 0;
+    for (int64_t i = 0; i < n; i++)
+        terms += x[i] != 0;
+    return terms;
+}
+
+assay_status assay_oracle_multiply_variance(double *variance, const double *y, int64_t ldy,
+                                            const double *x, int64_t ldx, const oracle_factor *w,
+                                            int64_t m, int64_t n, int64_t k)
 {
     int64_t w_rows = w->transposed ? k : n, w_cols = w->transposed ? n : k;
-    int64_t n_copied = w->single ? 0 : w_rows * w_cols;
-    float *a;
-    ASSAY_TRY(assay_alloc(&a, (size_t)(m * k + n_copied + m * n), sizeof *a, "product in float32"));
-    float *b = a + m * k, *c = b + n_copied;
-    for (int64_t i = 0; i < m; i++)
-        for (int64_t j = 0; j < k; j++)
-            a[i * k + j] = (float)x[i * ldx + j];
-    for (int64_t i = 0; !w->single && i < w_rows; i++)
-        for (int64_t j = 0; j < w_cols; j++)
-            b[i * w_cols + j] = (float)w->values[i * w->ld + j];
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, w->transposed ? CblasNoTrans : CblasTrans, (blasint)m,
-                (blasint)n, (blasint)k, 1, a, (blasint)k, w->single ? w->single : b,
-                (blasint)(w->single ? w->ld : w_cols), 0, c, (blasint)n);
-    for (int64_t i = 0; i < m; i++)
+    double *a;
+    ASSAY_TRY(assay_alloc(&a, (size_t)(m * k + n * k), sizeof *a, "squares of a product"));
+    double *b = a + m * k;
+    square_rows(a, x, ldx, m, k);
+    square_rows(b, w->values, w->ld, w_rows, w_cols);
+    oracle_factor squares = {.values = b, .ld = w_cols, .transposed = w->transposed};
+    dgemm(variance, n, a, k, &squares, m, n, k);
+    for (int64_t i = 0; i < m; i++) {
+        int64_t terms = count_terms(x + i * ldx, k);
         for (int64_t j = 0; j < n; j++)
-            y[i * ldy + j] = c[i * n + j];
+            variance[i * n + j] =
+                assay_oracle_sum_variance(y[i * ldy + j], variance[i * n + j], terms);
+    }
     free(a);
     return ASSAY_OK;
 }
@@ -293,14 +278,19 @@ assay_status assay_oracle_multiply(double *y, int64_t ldy, const double *x, int6
                                    const oracle_factor *w, int64_t m, int64_t n, int64_t k,
                                    bool f32)
 {
+    double *variance;
     if (m == 0 || n == 0 || k == 0)
         return ASSAY_OK;
-    if (f32)
-        return product_single(y, ldy, x, ldx, w, m, n, k);
-    cblas_dgemm(CblasRowMajor, CblasNoTrans, w->transposed ? CblasNoTrans : CblasTrans, (blasint)m,
-                (blasint)n, (blasint)k, 1, x, (blasint)ldx, w->values, (blasint)w->ld, 0, y,
-                (blasint)ldy);
-    return ASSAY_OK;
+    dgemm(y, ldy, x, ldx, w, m, n, k);
+    if (!f32)
+        return ASSAY_OK;
+    ASSAY_TRY(assay_alloc(&variance, (size_t)(m * n), sizeof *variance, "variance of sums"));
+    assay_status s = assay_oracle_multiply_variance(variance, y, ldy, x, ldx, w, m, n, k);
+    for (int64_t i = 0; s == ASSAY_OK && i < m; i++)
+        for (int64_t j = 0; j < n; j++)
+            y[i * ldy + j] = assay_oracle_off_by(y[i * ldy + j], variance[i * n + j]);
+    free(variance);
+    return s;
 }
 
 assay_status assay_oracle_gemm(double *y, int64_t ldy, const double *x, int64_t ldx,
@@ -336,13 +326,12 @@ assay_status assay_oracle_product(double *y, int64_t ldy, const double *x, int64
         ldx = part.n_cols;
     }
     for (int64_t done = 0; done < part.n_rows;) {
-        oracle_factor rows;
+        oracle_factor rows = {.ld = w->cols};
         int64_t n;
-        ASSAY_GO(assay_oracle_factor(&rows, &n, oracle, w, part.slice, part.row + done, f32));
+        ASSAY_GO(assay_oracle_rows(&rows.values, &n, oracle, w, part.slice, part.row + done));
         if (n > part.n_rows - done)
             n = part.n_rows - done;
-        rows.values = rows.values ? rows.values + part.col : NULL;
-        rows.single = rows.single ? rows.single + part.col : NULL;
+        rows.values += part.col;
         ASSAY_GO(assay_oracle_multiply(y + done, ldy, x, ldx, &rows, m, n, part.n_cols, f32));
         done += n;
     }

@@ -119,6 +119,43 @@ START_TEST(zeros_where_values_are_expected_are_a_home)
 }
 END_TEST
 
+static double normal(uint64_t *state)
+{
+    double sum = 0;
+    for (int i = 0; i < 12; i++)
+        sum += noise(state);
+    return sum;
+}
+
+/* 20,000 values of one row each, every element off by a number of the size that is expected. */
+START_TEST(rows_of_one_to_four_numbers_make_no_home_by_chance)
+{
+    uint64_t state = 3;
+    for (int cols = 1; cols <= 4; cols++)
+        for (int trial = 0; trial < 20000; trial++) {
+            double e[4], g[4], r[4];
+            for (int i = 0; i < cols; i++) {
+                e[i] = 1 + noise(&state);
+                double size = e[i] * 0x1p-22;
+                r[i] = e[i] + (trial >> i & 1 ? size : -size);
+                g[i] = e[i] + normal(&state) * size;
+            }
+            assay_floor_input in = {.got = g,
+                                    .expected = e,
+                                    .rounded = r,
+                                    .rows = 1,
+                                    .cols = cols,
+                                    .format = ASSAY_DTYPE_F32};
+            memset(&judged, 0, sizeof judged);
+            EXPECT_OK(assay_floor_judge(&judged, &in));
+            ck_assert_msg(!judged.is_home, "%d columns: %s", cols, judged.why);
+            g[0] = e[0] * (1 + 12 * cols * 0x1p-22);
+            EXPECT_OK(assay_floor_judge(&judged, &in));
+            ck_assert_msg(judged.is_home, "%d columns, one far off", cols);
+        }
+}
+END_TEST
+
 START_TEST(values_show_their_own_format)
 {
     double x[3] = {1, 0.5, 1.0078125};
@@ -211,7 +248,8 @@ EXPECT_MAIN("forced_floor", rounding_alone_makes_no_home,
             one_head_off_by_half_a_percent_is_a_home_below_the_noise,
             one_noisy_row_of_forty_is_a_home,
             a_value_that_is_not_finite_is_a_home_unless_it_is_expected, a_hand_over_must_be_equal,
-            zeros_where_values_are_expected_are_a_home, values_show_their_own_format,
+            zeros_where_values_are_expected_are_a_home,
+            rows_of_one_to_four_numbers_make_no_home_by_chance, values_show_their_own_format,
             a_flip_is_free_within_the_noise_and_a_home_outside, order_and_exact_ties_are_free,
             keys_that_the_mask_forbids_do_not_count, an_id_out_of_range_or_twice_is_a_home,
             an_expert_of_a_weaker_group_is_judged_by_the_group)

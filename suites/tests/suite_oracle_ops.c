@@ -308,7 +308,55 @@ START_TEST(softmax_of_nothing_is_nothing_and_nan_spreads)
 }
 END_TEST
 
-EXPECT_MAIN("oracle_ops", rotary_turns_adjacent_pairs, rotary_half_split_gives_other_numbers,
+/* Real sums in float32, terms in random order, against the variance that is said of them. */
+static double measured_over_said(int n, double common)
+{
+    uint64_t state = 7 + (uint64_t)n;
+    double error = 0, said = 0;
+    for (int trial = 0; trial < 4000; trial++) {
+        double exact = 0, squares = 0;
+        float sum = 0;
+        for (int i = 0; i < n; i++) {
+            state = state * 6364136223846793005u + 1442695040888963407u;
+            float term = (float)((double)(int64_t)(state >> 11) / 0x1p52 - 1 + common);
+            exact += term;
+            squares += (double)term * term;
+            sum = sum + term;
+        }
+        error += (sum - exact) * (sum - exact);
+        said += assay_oracle_sum_variance(exact, squares, n);
+    }
+    return sqrt(error / said);
+}
+
+START_TEST(sums_in_float32_are_off_by_what_is_said_of_them)
+{
+    static const int lengths[] = {3, 4, 16, 64, 256, 2048};
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
+        for (int common = 0; common < 3; common++) {
+            double r = measured_over_said(lengths[i], common);
+            ck_assert_msg(r > 0.5 && r < 1.5, "%d terms, mean %d: measured %.3g of what is said",
+                          lengths[i], common, r);
+        }
+}
+END_TEST
+
+START_TEST(a_value_is_off_by_exactly_one_deviation)
+{
+    int n_up = 0;
+    for (int i = 1; i <= 400; i++) {
+        double off = assay_oracle_off_by(i / 7.0, 0x1p-40) - i / 7.0;
+        EXPECT_NEAR(fabs(off), 0x1p-20, 0x1p-40);
+        n_up += off > 0;
+    }
+    ck_assert_int_gt(n_up, 150);
+    ck_assert_int_lt(n_up, 250);
+}
+END_TEST
+
+EXPECT_MAIN("oracle_ops", sums_in_float32_are_off_by_what_is_said_of_them,
+            a_value_is_off_by_exactly_one_deviation, rotary_turns_adjacent_pairs,
+            rotary_half_split_gives_other_numbers,
             rotary_pair_orders_are_permutations_of_each_other,
             rotary_turns_back_and_leaves_channels_beyond_its_width,
             yarn_ranges_are_those_of_the_models, yarn_frequencies_of_deepseek_v3_and_kimi_k2,
