@@ -62,8 +62,8 @@ assay_status assay_campaign_run_one(assay_outcome *out, assay_campaign *campaign
                                     const assay_trial *trial);
 /* Runs all, in worker processes. */
 assay_status assay_campaign_run(assay_campaign *campaign);
-/* Rates, confusion, misses, smallest sizes found: members of result->extra (reports/README.md), and
- * one finding for each false alarm. */
+/* Rates, confusion, misses, smallest sizes found: members of result->extra (reports/README.md);
+ * rows that say which rates hold: a false alarm fails. */
 assay_status assay_campaign_report(assay_result *result, const assay_campaign *campaign);
 
 #endif

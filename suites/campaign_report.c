@@ -2,6 +2,7 @@
  * What came out of a campaign: rates, confusion matrix, misses, smallest sizes found.
  */
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -128,24 +129,70 @@ static assay_status count_all(tally *t, assay_result *result, json_t *confusion,
     return ASSAY_OK;
 }
 
-/* One row of `assay faults` per class. */
-static assay_status add_rows(assay_result *result, const tally *t)
+static assay_status add_row(assay_result *result, const char *name, assay_verdict verdict,
+                            const char *format, ...) __attribute__((format(printf, 4, 5)));
+
+static assay_status add_row(assay_result *result, const char *name, assay_verdict verdict,
+                            const char *format, ...)
+{
+    assay_check_row *row;
+    char *summary;
+    va_list args;
+    ASSAY_TRY(assay_result_add_check(&row, result, name));
+    va_start(args, format);
+    int n = vasprintf(&summary, format, args);
+    va_end(args);
+    if (n < 0)
+        return assay_fail(ASSAY_NO_MEMORY, "out of memory for a row");
+    free(row->summary);
+    row->summary = summary;
+    row->verdict = verdict;
+    return ASSAY_OK;
+}
+
+/* A share that must hold; of nothing it does not. */
+static assay_status add_rate(assay_result *result, const char *name, const char *what, int part,
+                             int whole, double least)
+{
+    if (!whole)
+        return add_row(result, name, ASSAY_VERDICT_INCONCLUSIVE, "%s: none in this campaign", what);
+    return add_row(result, name, part >= least * whole ? ASSAY_VERDICT_PASS : ASSAY_VERDICT_FAIL,
+                   "%s: %d of %d, %.2f %%; at least %.0f %% are asked for", what, part, whole,
+                   100 * share(part, whole), 100 * least);
+}
+
+/* The design's floor for a table of faults that may be shipped. */
+static assay_status add_rates(assay_result *result, const tally *t, int n_trials)
+{
+    ASSAY_TRY(add_row(result, "runs", t->broken ? ASSAY_VERDICT_INCONCLUSIVE : ASSAY_VERDICT_PASS,
+                      "%d of %d runs came to an end", n_trials - t->broken, n_trials));
+    ASSAY_TRY(add_row(result, "clean runs",
+                      t->alarms  ? ASSAY_VERDICT_FAIL
+                      : t->clean ? ASSAY_VERDICT_PASS
+                                 : ASSAY_VERDICT_INCONCLUSIVE,
+                      "%d false alarms in %d healthy runs; none is allowed", t->alarms, t->clean));
+    ASSAY_TRY(add_rate(result, "detection", "visible plants with a finding", t->detected,
+                       t->visible, 0.99));
+    ASSAY_TRY(
+        add_rate(result, "home", "visible plants found at their home", t->home, t->visible, 0.98));
+    ASSAY_TRY(add_rate(result, "class", "visible plants of the right class", t->class_right,
+                       t->visible, 0.95));
+    return add_rate(result, "pairs", "pairs apart, nothing else found", t->pairs_right, t->pairs,
+                    0.95);
+}
+
+/* One row per class; it has no bound of its own, the row `class` has. */
+static assay_status add_classes(assay_result *result, const tally *t)
 {
     for (int i = 0; i < ASSAY_FAULT_COUNT; i++) {
-        assay_check_row *row;
-        char *summary;
-        if (t->by_class[i][0] == 0)
-            continue;
-        ASSAY_TRY(assay_result_add_check(&row, result, assay_fault_at(i)->name));
-        row->verdict = t->by_class[i][2] * 100 >= 95 * t->by_class[i][0]
-                           ? ASSAY_VERDICT_PASS
-                           : ASSAY_VERDICT_INCONCLUSIVE;
-        if (asprintf(&summary,
-                     "%d visible, %d at home, %d of the right class; smallest %.3g floors",
-                     t->by_class[i][0], t->by_class[i][1], t->by_class[i][2], t->smallest[i]) < 0)
-            return assay_fail(ASSAY_NO_MEMORY, "out of memory for a row");
-        free(row->summary);
-        row->summary = summary;
+        const int *n = t->by_class[i];
+        if (n[0] > 0)
+            ASSAY_TRY(add_row(result, assay_fault_at(i)->name,
+                              n[2] * 100 >= 95 * n[0] ? ASSAY_VERDICT_PASS : ASSAY_VERDICT_SKIP,
+                              "%s%d visible, %d at home, %d of the right class; smallest %.3g "
+                              "floors",
+                              n[2] * 100 >= 95 * n[0] ? "" : "below 95 %: ", n[0], n[1], n[2],
+                              t->smallest[i]));
     }
     return ASSAY_OK;
 }
@@ -165,16 +212,11 @@ assay_status assay_campaign_report(assay_result *result, const assay_campaign *c
     json_object_set_new(result->extra, "misses", misses);
     json_object_set_new(result->extra, "invisible", invisible);
     if (s == ASSAY_OK)
-        s = add_rows(result, &t);
+        s = add_rates(result, &t, campaign->n);
     if (s == ASSAY_OK)
-        s = assay_strings_add(
-            &result->notes,
-            "%d visible plants: detected %.2f %%, right class %.2f %%, right home %.2f %%; %d "
-            "pairs "
-            "apart %.1f %%; %d findings elsewhere; %d clean runs, %d false alarms",
-            t.visible, 100 * share(t.detected, t.visible), 100 * share(t.class_right, t.visible),
-            100 * share(t.home, t.visible), t.pairs, 100 * share(t.pairs_right, t.pairs),
-            t.elsewhere, t.clean, t.alarms);
+        s = add_classes(result, &t);
+    if (s == ASSAY_OK && t.elsewhere)
+        s = assay_strings_add(&result->notes, "%d findings elsewhere than at a plant", t.elsewhere);
     result->n_points = campaign->n;
     result->n_judged = campaign->n - t.broken;
     return s;
