@@ -269,11 +269,14 @@ extern "C" assay_status assay_device_attend(void *stream, assay_rows o, assay_ro
                          lse, *a);
 }
 
+/* Shifted by the log-sum-exp as it is kept, whose rounding the sum then takes out again. */
 static __global__ void write_probs(float *probs, int64_t capacity, assay_rows lse, assay_rows x,
                                    assay_device_rows rows, assay_device_attention a)
 {
     kernel_begin();
     extern __shared__ float q[];
+    __shared__ double sums[WARPS];
+    double sum = 0;
     int head = blockIdx.x, lane = threadIdx.x % 32;
     int64_t t = blockIdx.y;
     view v = view_of(a, rows, t, head);
@@ -291,8 +294,23 @@ static __global__ void write_probs(float *probs, int64_t capacity, assay_rows ls
             dot = fmaf(q[c], v.keys[at * v.key_stride + c], dot);
         dot = kernel_warp_sum(dot);
         float p = expf(dot * static_cast<float>(a.scale) - l);
-        if (lane == 0)
-            out[at] = a.round_probs ? kernel_round_bf16(p) : p;
+        if (lane == 0) {
+            out[at] = p;
+            sum += p;
+        }
+    }
+    if (lane == 0)
+        sums[threadIdx.x / 32] = sum;
+    __syncthreads();
+    sum = 0;
+    for (int i = 0; i < WARPS; i++)
+        sum += sums[i];
+    for (int i = threadIdx.x; i < v.n; i += THREADS) {
+        int at = v.position(i);
+        if (at < 0)
+            continue;
+        float p = static_cast<float>(out[at] / sum);
+        out[at] = a.round_probs ? kernel_round_bf16(p) : p;
     }
 }
 

@@ -13,6 +13,7 @@ extern "C" {
 #define SORT_ROOM 8192 /* keys in shared memory, 64 KB */
 #define SORT_THREADS 512
 #define WARPS 8
+#define MOST_BLOCKS 1024 /* of scores, all rows together */
 
 static __global__ void write_rows(assay_device_cache cache, assay_rows x, int64_t column,
                                   assay_device_rows rows)
@@ -35,36 +36,47 @@ extern "C" assay_status assay_device_cache_write(void *stream, const assay_devic
                          *cache, x, column, *rows);
 }
 
-/* One warp per key; heads in order. */
-static __global__ void score_keys(assay_rows scores, assay_rows q, assay_rows w,
-                                  assay_device_cache keys, assay_device_rows rows,
-                                  assay_indexer how)
+/* Score of one head for one key; every lane has it. */
+static __device__ float head_score(const float *q, const float *k, int d_head, bool no_relu)
+{
+    float dot = 0;
+    for (int i = threadIdx.x % 32; i < d_head; i += 32)
+        dot = fmaf(q[i], k[i], dot);
+    dot = kernel_warp_sum(dot);
+    return !no_relu && dot < 0 ? 0 : dot;
+}
+
+/* One block per key: a warp sums every eighth head in order, then the warps are summed in order. */
+static __global__ void __launch_bounds__(32 * WARPS)
+    score_keys(assay_rows scores, assay_rows q, assay_rows w, assay_device_cache keys,
+               assay_device_rows rows, assay_indexer how)
 {
     kernel_begin();
+    __shared__ float sums[2][WARPS];
     int64_t t = blockIdx.y;
-    int lane = threadIdx.x % 32, step = gridDim.x * WARPS;
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, turn = 0;
     int32_t sequence = rows.sequences[t], position = rows.positions[t];
+    int seen = sequence < 0 ? 0 : position + 1 < keys.capacity ? position + 1 : keys.capacity;
     float *out = scores.at + t * scores.stride;
-    for (int j = blockIdx.x * WARPS + threadIdx.x / 32; j < keys.capacity; j += step) {
-        if (sequence < 0 || j > position) {
-            if (lane == 0)
-                out[j] = -INFINITY;
-            continue;
-        }
+    for (int64_t j = seen + static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+         j < keys.capacity; j += static_cast<int64_t>(gridDim.x) * blockDim.x)
+        out[j] = -INFINITY;
+    for (int j = blockIdx.x; j < seen; j += gridDim.x, turn ^= 1) {
         const float *k = *keys.base + (sequence * keys.capacity + j) * keys.width;
         float sum = 0;
-        for (int h = 0; h < how.n_summed; h++) {
-            const float *qh = q.at + t * q.stride + h * how.d_head;
-            float dot = 0;
-            for (int i = lane; i < how.d_head; i += 32)
-                dot = fmaf(qh[i], k[i], dot);
-            dot = kernel_warp_sum(dot);
-            if (!how.no_relu && dot < 0)
-                dot = 0;
-            sum += w.at[t * w.stride + h] * dot;
-        }
+#pragma unroll 4
+        for (int h = warp; h < how.n_summed; h += WARPS)
+            sum += w.at[t * w.stride + h] *
+                   head_score(q.at + t * q.stride + h * how.d_head, k, how.d_head, how.no_relu);
         if (lane == 0)
-            out[j] = sum * static_cast<float>(how.scale);
+            sums[turn][warp] = sum;
+        __syncthreads();
+        if (threadIdx.x != 0)
+            continue;
+        sum = 0;
+        for (int i = 0; i < WARPS; i++)
+            sum += sums[turn][i];
+        out[j] = sum * static_cast<float>(how.scale);
     }
 }
 
@@ -73,8 +85,9 @@ extern "C" assay_status assay_device_index_scores(void *stream, assay_rows score
                                                   const assay_device_rows *rows,
                                                   const assay_indexer *how)
 {
-    unsigned blocks = kernel_blocks(keys->capacity, WARPS);
-    dim3 grid(blocks < 256 ? blocks : 256, static_cast<unsigned>(rows->n));
+    unsigned most = MOST_BLOCKS / static_cast<unsigned>(rows->n) + 1;
+    dim3 grid(keys->capacity < most ? static_cast<unsigned>(keys->capacity) : most,
+              static_cast<unsigned>(rows->n));
     return kernel_launch("index scores", stream, score_keys, grid, 32 * WARPS, 0, scores, q, w,
                          *keys, *rows, *how);
 }

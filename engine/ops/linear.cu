@@ -17,6 +17,7 @@ extern "C" {
 
 #define LANES 32
 #define WARPS 8
+#define NARROW 8
 #define CHUNK_FLOATS 8192  /* of x in shared memory, all rows together */
 #define RESIDENT (132 * 4) /* blocks of a large device at once */
 
@@ -155,39 +156,41 @@ __device__ void add_exact(float (*sum)[MANY], const float *xs, const assay_packe
     }
 }
 
-template <class U, int MANY, int ROWS, bool ROUNDED>
+template <class U, int MANY, int ROWS, bool ROUNDED, int PER>
 __device__ void add_chunk(float (*sum)[MANY], const float *xs, const assay_packed &w,
                           const assay_product &p, const int64_t *row, int from, int n)
 {
-    int lane = threadIdx.x % LANES;
+    int lane = threadIdx.x % PER;
 #pragma unroll 2
-    for (int u = from / U::ELEMENTS + lane; u < (from + n) / U::ELEMENTS; u += LANES)
+    for (int u = from / U::ELEMENTS + lane; u < (from + n) / U::ELEMENTS; u += PER)
         if (ROUNDED)
             add_unit<U, MANY, ROUNDED>(sum[0], xs, w, p, row[0], u, from);
         else
             add_exact<U, MANY, ROWS>(sum, xs, w, p, row, u, from);
 }
 
-template <class U, int MANY, int ROWS, bool ROUNDED>
+/* PER lanes to a row of the weight: fewer than a warp for narrow ones, with the same bits. */
+template <class U, int MANY, int ROWS, bool ROUNDED, int PER = LANES>
 __global__ void __launch_bounds__(LANES *WARPS, MANY == 1 ? 4 : 1)
     product_units(assay_product p, assay_packed w)
 {
     kernel_begin();
     constexpr int CHUNK = CHUNK_FLOATS / MANY;
     __shared__ __align__(16) float xs[CHUNK_FLOATS + CHUNK_FLOATS / 4];
-    int lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
+    constexpr int GROUPS = WARPS * LANES / PER;
+    int lane = threadIdx.x % PER, group = threadIdx.x / PER;
     int k = static_cast<int>(p.n_in);
     place at = place_of<MANY>(p);
     if (at.left_out)
         return;
     bool staged = false;
-    for (int64_t out0 = blockIdx.x * static_cast<int64_t>(WARPS * ROWS); out0 < p.n_out;
-         out0 += gridDim.x * static_cast<int64_t>(WARPS * ROWS)) {
+    for (int64_t out0 = blockIdx.x * static_cast<int64_t>(GROUPS * ROWS); out0 < p.n_out;
+         out0 += gridDim.x * static_cast<int64_t>(GROUPS * ROWS)) {
         float sum[ROWS][MANY] = {{0}};
         int64_t row[ROWS];
 #pragma unroll
         for (int r = 0; r < ROWS; r++) { /* a row beyond the last is computed and thrown away */
-            int64_t out = out0 + r * WARPS + warp;
+            int64_t out = out0 + r * GROUPS + group;
             row[r] = at.first + (out < p.n_out ? out : p.n_out - 1);
         }
         for (int from = 0; from < k; from += CHUNK) {
@@ -199,14 +202,16 @@ __global__ void __launch_bounds__(LANES *WARPS, MANY == 1 ? 4 : 1)
                     stage_sums<MANY>(xs, n);
                 staged = true;
             }
-            add_chunk<U, MANY, ROWS, ROUNDED>(sum, xs, w, p, row, from, n);
+            add_chunk<U, MANY, ROWS, ROUNDED, PER>(sum, xs, w, p, row, from, n);
         }
 #pragma unroll
         for (int r = 0; r < ROWS; r++)
 #pragma unroll
             for (int t = 0; t < MANY; t++) {
-                int64_t out = out0 + r * WARPS + warp;
-                float all = kernel_warp_sum(sum[r][t]);
+                int64_t out = out0 + r * GROUPS + group;
+                float all = sum[r][t];
+                for (int d = PER / 2; d > 0; d >>= 1)
+                    all += __shfl_xor_sync(0xFFFFFFFFu, all, d);
                 if (lane == 0 && t < at.n && out < p.n_out)
                     at.y[t * p.y_stride + out] = all;
             }
@@ -257,6 +262,7 @@ struct kernels {
     int number, elements; /* of a block; columns must be whole blocks */
     product_fn *of[4][2]; /* 1, 2, 4, 8 rows; exact, rounded */
     product_fn *two;      /* one row of x, two of the weight */
+    product_fn *narrow;   /* one row of x, NARROW lanes to a row of the weight */
     unpack_fn *unpack;
 };
 
@@ -267,13 +273,20 @@ struct kernels {
 #define ROW(number, elements, unit)                                                                \
     {                                                                                              \
         number, elements, {BOTH(unit, 1), BOTH(unit, 2), BOTH(unit, 4), BOTH(unit, 8)},            \
-            product_units<unit, 1, 2, false>, unpack_units<unit>                                   \
+            product_units<unit, 1, 2, false>, product_units<unit, 1, 1, false, NARROW>,            \
+            unpack_units<unit>                                                                     \
     }
 static const kernels table[] = {
     ROW(0, 16, unit_F32),    ROW(1, 16, unit_F16),    ROW(6, 32, unit_Q5_0),
     ROW(8, 32, unit_Q8_0),   ROW(12, 256, unit_Q4_K), ROW(13, 256, unit_Q5_K),
     ROW(14, 256, unit_Q6_K), ROW(30, 16, unit_BF16),
 };
+
+/* Elements of a unit. */
+static int unit_of(const kernels &k)
+{
+    return k.elements == 256 || k.number == 6 ? 32 : 16;
+}
 
 static bool fits(const kernels *k, const assay_product *p)
 {
@@ -303,10 +316,15 @@ extern "C" assay_status assay_device_product(void *stream, const assay_product *
         unsigned others = p->ids          ? static_cast<unsigned>(p->n)
                           : p->n_head > 1 ? static_cast<unsigned>(p->n_head)
                                           : 1;
-        bool two = which == 0 && !p->rounded && p->n_out * others >= RESIDENT * 2 * WARPS;
-        dim3 grid(blocks_of(p->n_out, two ? 2 : 1, others),
+        bool one = which == 0 && !p->rounded, narrow = one && p->n_in <= NARROW * unit_of(k);
+        bool two = one && !narrow && p->n_out * others >= RESIDENT * 2 * WARPS;
+        dim3 grid(blocks_of(p->n_out,
+                            narrow ? LANES / NARROW
+                            : two  ? 2
+                                   : 1,
+                            others),
                   p->ids ? 1 : kernel_blocks(p->n, 1 << which), others);
-        product_fn *f = two ? k.two : k.of[which][p->rounded];
+        product_fn *f = narrow ? k.narrow : two ? k.two : k.of[which][p->rounded];
         return kernel_launch("product", stream, f, grid, LANES * WARPS, 0, *p, *p->w);
     }
     return assay_device_product_any(stream, p);
@@ -319,7 +337,7 @@ extern "C" assay_status assay_device_unpack_wide(bool *done, void *stream, void 
 {
     *done = false;
     for (const kernels &k : table) {
-        int elements = k.elements == 256 || k.number == 6 ? 32 : 16; /* of a unit */
+        int elements = unit_of(k);
         if (k.number != w->type || n_columns % k.elements || column % k.elements ||
             w->width % k.elements || out_stride % 16 || reinterpret_cast<uintptr_t>(out) % 16)
             continue;

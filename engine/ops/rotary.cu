@@ -21,14 +21,15 @@ static __global__ void angles(float *table, const double *f, assay_device_rows r
     table[2 * i + 1] = still ? 0.0f : static_cast<float>(s * how.magnitude);
 }
 
-/* One block per row: channels of all heads. */
+/* Channels of all heads of one row. */
 static __global__ void turn(assay_rows y, int64_t y_head, assay_rows x, int64_t x_head, int n_head,
                             const float *table, int turned, bool half_split)
 {
     kernel_begin();
     int half = turned / 2, pairs = half + static_cast<int>(x.width) - turned;
     int64_t t = blockIdx.x;
-    for (int i = threadIdx.x; i < n_head * pairs; i += blockDim.x) {
+    for (int i = blockIdx.y * blockDim.x + threadIdx.x; i < n_head * pairs;
+         i += gridDim.y * blockDim.x) {
         int h = i / pairs, p = i % pairs;
         const float *in = x.at + t * x.stride + h * x_head;
         float *out = y.at + t * y.stride + h * y_head;
@@ -57,6 +58,8 @@ extern "C" assay_status assay_device_rotary(void *stream, assay_rows y, int64_t 
                                             assay_rows x, int64_t x_head, int n_head,
                                             const float *table, const assay_rotary *how)
 {
-    return kernel_launch("rotary", stream, turn, static_cast<unsigned>(x.n), 256, 0, y, y_head, x,
-                         x_head, n_head, table, how->turned, how->half_split);
+    int64_t channels = n_head * (x.width - how->turned / 2);
+    dim3 grid(static_cast<unsigned>(x.n), kernel_blocks(channels, 256));
+    return kernel_launch("rotary", stream, turn, grid, 256, 0, y, y_head, x, x_head, n_head, table,
+                         how->turned, how->half_split);
 }

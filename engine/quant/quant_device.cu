@@ -67,7 +67,8 @@ __global__ void embed_rows(float *y, int64_t y_stride, assay_packed w, assay_dev
     int32_t sequence = rows.sequences[t];
     if (sequence == ASSAY_ROW_BEYOND)
         return;
-    for (int64_t i = threadIdx.x; i < w.width; i += blockDim.x)
+    for (int64_t i = blockIdx.y * static_cast<int64_t>(blockDim.x) + threadIdx.x; i < w.width;
+         i += static_cast<int64_t>(gridDim.y) * blockDim.x)
         y[t * y_stride + i] = sequence < 0 ? 0.0f : R::at(w, rows.tokens[t], i, rounded);
 }
 
@@ -191,8 +192,9 @@ extern "C" assay_status assay_device_embed(void *stream, assay_rows y, const ass
 {
     const jobs *job = nullptr;
     ASSAY_TRY(find(&job, packed->type));
-    return kernel_launch("embedding", stream, job->embed, static_cast<unsigned>(rows->n), 256, 0,
-                         y.at, y.stride, *packed, *rows, rounded);
+    dim3 grid(static_cast<unsigned>(rows->n), kernel_blocks(packed->width, 256));
+    return kernel_launch("embedding", stream, job->embed, grid, 256, 0, y.at, y.stride, *packed,
+                         *rows, rounded);
 }
 
 extern "C" assay_status assay_device_product_any(void *stream, const assay_product *p)
