@@ -206,7 +206,8 @@ assay_status assay_run_open(assay_run **out, const char *const *paths, int n_pat
     ASSAY_GO(number_entries(run));
 out:
     if (s != ASSAY_OK) {
-        s = assay_within(s, "%s", paths[0]);
+        if (!strstr(assay_error_text(), paths[0]))
+            s = assay_within(s, "%s", paths[0]);
         assay_run_close(run);
         return s;
     }

@@ -180,10 +180,10 @@ static assay_status set_words(assay_finding *f, const assay_located *l)
         ASSAY_TRY(set_text(&f->fault_class, "UNKNOWN"));
         static const char tail[] = "and no class of the table explains how";
         if (f->layers.n)
-            ASSAY_TRY(set_text(&f->sentence, "%s is wrong on its inputs (%s %s), %s", f->point,
-                               where, layers, tail));
+            ASSAY_TRY(set_text(&f->sentence, "%s: wrong on its inputs (%s %s), %s", f->point, where,
+                               layers, tail));
         else
-            ASSAY_TRY(set_text(&f->sentence, "%s is wrong on its inputs, %s", f->point, tail));
+            ASSAY_TRY(set_text(&f->sentence, "%s: wrong on its inputs, %s", f->point, tail));
         return set_text(
             &f->advice,
             "Look at the elements (assay show CAPTURE %s) and run the op alone on the captured "

@@ -43,14 +43,47 @@ const assay_fault_kind *assay_fault_kind_find(const char *name, int *fault)
     return NULL;
 }
 
+/* Letters of `name` that stand in `kind` too, in their order, twice over the letters of both. */
+static double likeness(const char *name, const char *kind)
+{
+    size_t n = strlen(name), k = strlen(kind), row[80] = {0};
+    if (n + k == 0 || k >= sizeof row / sizeof *row)
+        return 0;
+    for (size_t i = 0; i < n; i++)
+        for (size_t j = 1, corner = 0; j <= k; j++) {
+            size_t above = row[j];
+            row[j] = name[i] == kind[j - 1] ? corner + 1 : above > row[j - 1] ? above : row[j - 1];
+            corner = above;
+        }
+    return 2.0 * (double)row[k] / (double)(n + k);
+}
+
+/* The three kinds whose names look most like it. */
 static assay_status unknown_kind(const char *name)
 {
-    char list[2048] = "";
-    size_t n = 0;
+    const char *best[3] = {NULL};
+    double most[3] = {0};
+    char list[200] = "";
     for (int i = 0; i < ASSAY_FAULT_COUNT; i++)
-        for (const assay_fault_kind *k = table[i].kinds; k->name && n < sizeof list - 80; k++)
-            n += (size_t)snprintf(list + n, sizeof list - n, "%s%s", n ? " " : "", k->name);
-    return assay_fail(ASSAY_USAGE, "--plant: no kind '%s'; there are: %s", name, list);
+        for (const assay_fault_kind *k = table[i].kinds; k->name; k++) {
+            double x = likeness(name, k->name);
+            int at = 3;
+            while (at > 0 && x > most[at - 1])
+                at--;
+            for (int m = 2; m > at; m--) {
+                best[m] = best[m - 1];
+                most[m] = most[m - 1];
+            }
+            if (at < 3) {
+                best[at] = k->name;
+                most[at] = x;
+            }
+        }
+    for (int i = 0; i < 3 && best[i]; i++)
+        snprintf(list + strlen(list), sizeof list - strlen(list), "%s %s", i ? "," : "", best[i]);
+    return assay_fail(ASSAY_USAGE,
+                      "--plant: no kind '%.60s'; nearest:%s; `assay list plants` has all", name,
+                      list);
 }
 
 static assay_status set_option(assay_plant *plant, const char *key, size_t n_key, const char *value)

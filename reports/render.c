@@ -51,38 +51,41 @@ static assay_status settle(FILE *file, const char *path)
     return s;
 }
 
-static assay_status write_one(const char *folder, const assay_renderer *renderer,
-                              const assay_result *result, const assay_render_options *options)
+/* One form under its temporary name. */
+typedef struct form {
+    char *path, *temporary; /* temporary NULL: nothing is there */
+} form;
+
+static assay_status write_form(form *f, const char *folder, const assay_renderer *renderer,
+                               const assay_result *result, const assay_render_options *options)
 {
-    char *path = NULL, *temporary = NULL;
-    assay_status s = ASSAY_OK;
-    if (asprintf(&path, "%s/%s", folder, renderer->file_name) < 0 ||
-        asprintf(&temporary, "%s/.%s.XXXXXX", folder, renderer->file_name) < 0)
+    if (asprintf(&f->path, "%s/%s", folder, renderer->file_name) < 0)
+        f->path = NULL;
+    if (!f->path || asprintf(&f->temporary, "%s/.%s.XXXXXX", folder, renderer->file_name) < 0) {
+        f->temporary = NULL;
         return assay_fail(ASSAY_NO_MEMORY, "'%s': no memory for a path", folder);
-    int fd = mkstemp(temporary);
+    }
+    int fd = mkstemp(f->temporary);
     FILE *file = fd < 0 ? NULL : fdopen(fd, "wb");
     if (!file) {
-        s = failed("write", temporary);
-        if (fd >= 0)
+        assay_status s = failed("write", f->temporary);
+        if (fd >= 0) {
             close(fd);
-        goto out;
+            unlink(f->temporary);
+        }
+        free(f->temporary);
+        f->temporary = NULL;
+        return s;
     }
-    s = renderer->render(file, result, options);
-    if (s == ASSAY_OK) {
-        s = settle(file, path);
-    } else {
+    assay_status s = renderer->render(file, result, options);
+    if (s == ASSAY_OK)
+        s = settle(file, f->path);
+    else {
         fclose(file);
-        s = assay_within(s, "'%s'", path);
+        s = assay_within(s, "'%s'", f->path);
     }
-    if (s == ASSAY_OK && chmod(temporary, 0644) != 0)
-        s = failed("set the mode of", path);
-    if (s == ASSAY_OK && rename(temporary, path) != 0)
-        s = failed("rename", path);
-    if (s != ASSAY_OK)
-        unlink(temporary);
-out:
-    free(path);
-    free(temporary);
+    if (s == ASSAY_OK && chmod(f->temporary, 0644) != 0)
+        s = failed("set the mode of", f->path);
     return s;
 }
 
@@ -102,14 +105,45 @@ assay_status assay_render_make_folder(const char *folder)
                                                        : ASSAY_OK;
 }
 
-assay_status assay_render_folder(const char *folder, const assay_result *result,
-                                 const assay_render_options *options)
+/* All forms are whole on the disk before the first gets its name: a full disk leaves none, and what
+ * an earlier run left there as it was. only NULL: every form. */
+static assay_status write_forms(form *forms, const char *folder, const assay_renderer *only,
+                                const assay_result *result, const assay_render_options *options)
+{
+    for (int i = 0; i < assay_renderer_count(); i++)
+        if (!only || only == &table[i])
+            ASSAY_TRY(write_form(&forms[i], folder, &table[i], result, options));
+    for (int i = 0; i < assay_renderer_count(); i++) {
+        if (!forms[i].temporary)
+            continue;
+        if (rename(forms[i].temporary, forms[i].path) != 0)
+            return failed("rename", forms[i].path);
+        free(forms[i].temporary);
+        forms[i].temporary = NULL;
+    }
+    return ASSAY_OK;
+}
+
+assay_status assay_render_into(const char *folder, const assay_renderer *renderer,
+                               const assay_result *result, const assay_render_options *options)
 {
     assay_render_options plain = *options; /* files are read without a terminal */
+    form forms[sizeof table / sizeof *table] = {{NULL, NULL}};
     plain.color = false;
     plain.quiet = false;
     ASSAY_TRY(assay_render_make_folder(folder));
-    for (int i = 0; i < assay_renderer_count(); i++)
-        ASSAY_TRY(write_one(folder, &table[i], result, &plain));
-    return ASSAY_OK;
+    assay_status s = write_forms(forms, folder, renderer, result, &plain);
+    for (int i = 0; i < assay_renderer_count(); i++) {
+        if (forms[i].temporary)
+            unlink(forms[i].temporary);
+        free(forms[i].temporary);
+        free(forms[i].path);
+    }
+    return s;
+}
+
+assay_status assay_render_folder(const char *folder, const assay_result *result,
+                                 const assay_render_options *options)
+{
+    return assay_render_into(folder, NULL, result, options);
 }

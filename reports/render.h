@@ -29,7 +29,11 @@ const assay_renderer *assay_renderer_find(const char *name);
 
 /* The folder and those above it, unless they are there. */
 assay_status assay_render_make_folder(const char *folder);
-/* Every renderer's file into a folder, each written to a temporary name, synced and renamed. */
+/* One form's file into a folder; NULL: every form's. Written to temporary names, synced, and
+ * renamed when all of them are whole: a full disk leaves what was there before. */
+assay_status assay_render_into(const char *folder, const assay_renderer *renderer,
+                               const assay_result *result, const assay_render_options *options);
+/* Every form. */
 assay_status assay_render_folder(const char *folder, const assay_result *result,
                                  const assay_render_options *options);
 

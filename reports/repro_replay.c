@@ -335,5 +335,5 @@ out:
         free(r->prompts[i]);
     free(r->ranges);
     free(r);
-    return s == ASSAY_OK ? s : assay_within(s, "%s", path);
+    return s == ASSAY_OK || strstr(assay_error_text(), path) ? s : assay_within(s, "%s", path);
 }

@@ -396,8 +396,14 @@ assay_status assay_result_from_json(assay_result *out, const char *path)
     FILE *file = fopen(path, "rb");
     if (!file)
         return assay_fail(ASSAY_IO, "'%s': %s", path, strerror(errno));
+    int first = ungetc(fgetc(file), file);
     json_t *top = json_loadf(file, JSON_REJECT_DUPLICATES, &error);
     fclose(file);
+    if (!top && error.line <= 1 && (first == 'G' || first == 0x89))
+        return assay_fail(ASSAY_BAD_FILE,
+                          "'%s' is no saved result but %s; expected what --json prints, or "
+                          "result.json of a --report folder",
+                          path, first == 'G' ? "a GGUF model" : "an HDF5 file");
     if (!top)
         return assay_fail(ASSAY_BAD_FILE, "'%s': line %d, column %d: %s", path, error.line,
                           error.column, error.text);

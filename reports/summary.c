@@ -103,9 +103,33 @@ const char *assay_summary_sentence(const assay_finding *finding)
     size_t n = point ? strlen(point) : 0;
     if (!sentence || !*sentence)
         return finding->kind && *finding->kind ? finding->kind : "wrong numbers";
-    if (n && !strncmp(sentence, point, n) && !strncmp(sentence + n, ": ", 2) && sentence[n + 2])
-        return sentence + n + 2;
+    size_t quote = *sentence == '\''; /* the audit quotes names of tensors */
+    const char *rest = sentence + quote + n + quote;
+    if (n && !strncmp(sentence + quote, point, n) && (!quote || rest[-1] == '\'') &&
+        !strncmp(rest, ": ", 2) && rest[2])
+        return rest + 2;
     return sentence;
+}
+
+char *assay_summary_last_good(char *out, size_t room, const assay_result *result,
+                              const assay_finding *f)
+{
+    out[0] = '\0';
+    if (f->last_good && *f->last_good)
+        append(out, room, "last good point before it: %s", f->last_good);
+    else if (f->op && *f->op && result->n_judged > f->points.n)
+        append(out, room, "no good point was seen before it");
+    return out;
+}
+
+char *assay_summary_sure(char *out, size_t room, const assay_finding *f)
+{
+    out[0] = '\0';
+    if (assay_text_has(f->confidence))
+        append(out, room, "confidence %.2f", f->confidence);
+    if (*out && assay_text_has(f->explained))
+        append(out, room, "; explains %.4g %% of the added error", 100 * f->explained);
+    return out;
 }
 
 static void append_list(char *out, size_t room, const char *one, const char *many,

@@ -19,6 +19,12 @@ char *assay_summary_counts(char *out, size_t room, const assay_result *result);
 const char *assay_summary_open_reason(const assay_result *result);
 /* The sentence without a leading "<point>: ", which stands in front of it anyway; never empty. */
 const char *assay_summary_sentence(const assay_finding *finding);
+/* "last good point before it: ..."; "" where that means nothing: a fault of the file, or nothing
+ * else was judged. Returns out. */
+char *assay_summary_last_good(char *out, size_t room, const assay_result *result,
+                              const assay_finding *finding);
+/* "confidence 0.99; explains 100 % of the added error"; only what was measured. Returns out. */
+char *assay_summary_sure(char *out, size_t room, const assay_finding *finding);
 /* "layers 0-3; rank 1; steps 0-12; prompts count, text". Returns out. */
 char *assay_summary_where(char *out, size_t room, const assay_finding *finding);
 /* "relative 1.41, cosine -0.02, gain -0.03, floor 0.004"; only what was measured. Returns out. */

@@ -1,5 +1,6 @@
 #include "suites/audit.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -84,7 +85,7 @@ static assay_status start(assay_finding *out, const assay_audit_finding *f, cons
     if (f->row >= 0)
         json_object_set_new(out->fitted, "first_row", json_integer(f->row));
     out->confidence = f->confidence;
-    out->explained = 1;
+    out->explained = NAN; /* no error of an op */
     return ASSAY_OK;
 }
 

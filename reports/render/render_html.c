@@ -209,11 +209,7 @@ static void finding(FILE *out, const assay_result *result, int index)
     char *fitted = assay_summary_fitted(f);
     row(out, "Fitted", fitted);
     free(fitted);
-    if (assay_text_has(f->confidence)) {
-        snprintf(text, sizeof text, "confidence %.2f; explains %.4g %% of the added error",
-                 f->confidence, 100 * f->explained);
-        row(out, "How sure", text);
-    }
+    row(out, "How sure", assay_summary_sure(text, sizeof text, f));
     list_row(out, "Evidence", &f->evidence);
     row(out, "What to do", f->advice);
     if (f->reproduce && *f->reproduce) {

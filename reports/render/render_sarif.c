@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reports/fault.h"
 #include "reports/render.h"
 #include "reports/summary.h"
 #include "reports/text.h"
@@ -65,6 +66,26 @@ static json_t *locations(const assay_result *result, const char *point)
     return array;
 }
 
+/* What a class is and what to do, as `assay explain` has it. */
+static void describe(json_t *entry, const char *id, const char *about, const char *help)
+{
+    const assay_fault *fault = assay_fault_find(id);
+    json_t *configuration = json_object(), *words = json_object();
+    char *text = NULL;
+    if (fault && asprintf(&text, "%s `assay explain %s` says more.", fault->advice, id) < 0)
+        text = NULL;
+    set(entry, "name", assay_text_json(id));
+    set(entry, "shortDescription", message(fault ? fault->definition : about));
+    set(entry, "fullDescription", message(fault ? fault->definition : about));
+    const char *shown = text ? text : help && *help ? help : about;
+    set(words, "text", assay_text_json(shown));
+    set(words, "markdown", assay_text_json(shown));
+    set(entry, "help", words);
+    set(configuration, "level", json_string("error"));
+    set(entry, "defaultConfiguration", configuration);
+    free(text);
+}
+
 /* Index of the rule with this id, which is added when it is new. */
 static size_t rule(json_t *rules, const char *id, const char *about, const char *help)
 {
@@ -79,8 +100,7 @@ static size_t rule(json_t *rules, const char *id, const char *about, const char 
     }
     entry = json_object();
     set(entry, "id", clean);
-    set(entry, "shortDescription", message(about));
-    set(entry, "help", message(help && *help ? help : about));
+    describe(entry, id, about, help);
     json_array_append_new(rules, entry);
     return json_array_size(rules) - 1;
 }
@@ -104,7 +124,10 @@ static json_t *finding(json_t *rules, const assay_result *result, const assay_fi
                *point = f->point ? f->point : "";
     char *about = NULL, *text = NULL, *print = NULL, where[512];
     json_t *json = NULL, *properties = json_object(), *prints = json_object();
-    if (asprintf(&about, "Fault class %s", class) < 0)
+    if (asprintf(&about, "%s",
+                 strcmp(class, "UNKNOWN")
+                     ? "A fault of the model file or the run"
+                     : "Wrong numbers that no class of the table explains") < 0)
         about = NULL;
     if (asprintf(&text, "%s at %s: %s%s%s", class, *point ? point : "unknown place",
                  assay_summary_sentence(f), f->last_good ? ". Last good point before it: " : "",
@@ -133,7 +156,9 @@ static void failed_check(json_t *results, json_t *rules, const assay_result *res
 {
     char *id = NULL, *about = NULL;
     if (asprintf(&id, "check/%s", row->name ? row->name : "") >= 0 &&
-        asprintf(&about, "Check %s", row->name ? row->name : "") >= 0)
+        asprintf(&about,
+                 "Row %s of the list before serving; `assay list checks` says what it shows",
+                 row->name ? row->name : "") >= 0)
         json_array_append_new(results,
                               result_of(rules, result, id, about, NULL, row->summary, NULL));
     free(id);
@@ -175,6 +200,8 @@ assay_status assay_render_sarif(FILE *out, const assay_result *result,
     (void)options;
     json_t *top = json_object(), *runs = json_array(), *run = json_object(), *tool = json_object(),
            *driver = json_object(), *rules = json_array(), *results = json_array();
+    for (int i = 0; i < assay_fault_count(); i++)
+        rule(rules, assay_fault_at(i)->name, NULL, NULL);
     for (int i = 0; i < result->n_findings; i++)
         json_array_append_new(results, finding(rules, result, &result->findings[i]));
     for (int i = 0; i < result->n_checks; i++)

@@ -82,7 +82,8 @@ static const char *spread(char *out, size_t room, const assay_finding *f)
 }
 
 /* "1. CLASS at point: sentence" and the last good point, as they stand in the head. */
-static void head_finding(const page *p, int number, const assay_finding *f)
+static void head_finding(const page *p, const assay_result *result, int number,
+                         const assay_finding *f)
 {
     char lead[32], where[128];
     int n = snprintf(lead, sizeof lead, "%2d. ", number);
@@ -96,14 +97,11 @@ static void head_finding(const page *p, int number, const assay_finding *f)
     int column =
         n + assay_text_width(class) + 4 + assay_text_width(point) + assay_text_width(where) + 2;
     assay_text_wrap(p->out, assay_summary_sentence(f), column, n, p->width);
-    char *good = NULL;
-    if (!f->last_good || !*f->last_good)
-        good = strdup("no good point was seen before it");
-    else if (asprintf(&good, "last good point before it: %s", f->last_good) < 0)
-        good = NULL;
-    fprintf(p->out, "%*s", n, "");
-    assay_text_wrap(p->out, good, n, n, p->width);
-    free(good);
+    char good[256];
+    if (*assay_summary_last_good(good, sizeof good, result, f)) {
+        fprintf(p->out, "%*s", n, "");
+        assay_text_wrap(p->out, good, n, n, p->width);
+    }
 }
 
 static void head(const page *p, const assay_result *result)
@@ -119,7 +117,7 @@ static void head(const page *p, const assay_result *result)
     free(text);
     int shown = result->n_findings > HEAD_FINDINGS ? HEAD_FINDINGS - 1 : result->n_findings;
     for (int i = 0; i < shown; i++)
-        head_finding(p, i + 1, &result->findings[i]);
+        head_finding(p, result, i + 1, &result->findings[i]);
     if (shown < result->n_findings)
         fprintf(p->out, "    and %d more below\n", result->n_findings - shown);
     if (!result->n_findings && verdict != ASSAY_VERDICT_PASS) {
@@ -151,7 +149,7 @@ static void points(const page *p, const assay_finding *f)
 
 static void finding(const page *p, int number, const assay_finding *f)
 {
-    char text[512], sure[160];
+    char text[512];
     fprintf(p->out, "\n%2d. %s", number, bold(p));
     assay_text_put(p->out, ASSAY_TEXT_TERMINAL, either(f->fault_class, "UNKNOWN"));
     fputs(normal(p), p->out);
@@ -169,11 +167,7 @@ static void finding(const page *p, int number, const assay_finding *f)
     char *fitted = assay_summary_fitted(f);
     line(p, "fitted", fitted);
     free(fitted);
-    if (assay_text_has(f->confidence)) {
-        snprintf(sure, sizeof sure, "confidence %.2f; explains %.4g %% of the added error",
-                 f->confidence, 100 * f->explained);
-        line(p, "how sure", sure);
-    }
+    line(p, "how sure", assay_summary_sure(text, sizeof text, f));
     list(p, "evidence", &f->evidence);
     line(p, "what to do", f->advice);
     command(p, "see it", f->reproduce);

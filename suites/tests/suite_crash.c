@@ -121,7 +121,7 @@ static const char *const *report_words(void)
     ck_assert(file && fputs(text, file) >= 0 && fclose(file) == 0);
     free(text);
     assay_result_clear(&result);
-    const char *const all[] = {"report", result_path, "--html", folder, "--quiet", NULL};
+    const char *const all[] = {"report", result_path, "--report", folder, "--quiet", NULL};
     memcpy(words, all, sizeof all);
     return words;
 }
@@ -170,10 +170,22 @@ START_TEST(crash_reports_without_room_say_so_and_leave_no_half)
     make_folder("narrow");
     child_end end;
     const char *const *words = report_words();
-    ck_assert(child_run(&end, words, &(child_options){.file_bytes = 512}));
-    ck_assert_msg(end.exit == 128, "exit %d, signal %d: %s", end.exit, end.signal, end.errors);
-    ck_assert_msg(strstr(end.errors, folder), "'%s'", end.errors);
-    ck_assert_int_eq(child_count_files(folder), 0);
+    ck_assert(child_run(&end, words, &(child_options){0}));
+    ck_assert_msg(end.exit == 1, "exit %d: %s", end.exit, end.errors);
+    int n_forms = child_count_files(folder);
+    ck_assert_int_eq(n_forms, assay_renderer_count());
+    long whole = size_of("index.html"); /* the largest: the last byte of it has no room */
+    const long rooms[] = {512, 2048, 8192, whole - 1};
+    for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "narrow%zu", i);
+        make_folder(name);
+        words = report_words();
+        ck_assert(child_run(&end, words, &(child_options){.file_bytes = rooms[i]}));
+        ck_assert_msg(end.exit == 128, "exit %d, signal %d: %s", end.exit, end.signal, end.errors);
+        ck_assert_msg(strstr(end.errors, folder), "'%s'", end.errors);
+        ck_assert_int_eq(child_count_files(folder), 0);
+    }
 }
 END_TEST
 

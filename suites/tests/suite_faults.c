@@ -95,8 +95,8 @@ START_TEST(plants_are_read_with_their_selectors)
     ck_assert_int_eq(p.head, 1);
     ck_assert_int_eq(p.step, -1);
     EXPECT_NEAR(p.value, 1.05, 1e-15);
-    EXPECT_FAILS(ASSAY_USAGE, assay_plant_parse(&p, "no-such-kind"));
-    EXPECT_SAYS("file-order");
+    EXPECT_FAILS(ASSAY_USAGE, assay_plant_parse(&p, "file-ordr"));
+    EXPECT_SAYS("nearest: file-order,");
     EXPECT_FAILS(ASSAY_USAGE, assay_plant_parse(&p, "file-order:depth=3"));
     EXPECT_SAYS("depth");
     EXPECT_FAILS(ASSAY_USAGE, assay_plant_parse(&p, "file-order:layer=x"));

@@ -170,7 +170,12 @@ int assay_cmd_audit(int argc, char **argv)
 {
     own o = {0};
     assay_options common;
-    assay_cli cli = {.options = options, .option = parse, .user = &o, .min_args = 1, .max_args = 1};
+    assay_cli cli = {.groups = ASSAY_OPTIONS_REPORT,
+                     .options = options,
+                     .option = parse,
+                     .user = &o,
+                     .min_args = 1,
+                     .max_args = 1};
     assay_result result;
     int status;
     if (!assay_options_parse(&common, &status, &cli, argc, argv))

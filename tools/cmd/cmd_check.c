@@ -123,6 +123,15 @@ static assay_status sign(const assay_result *result, const own *o, const assay_o
     return assay_record_write(path, result, o->sign, inputs, (int)(sizeof inputs / sizeof *inputs));
 }
 
+/* Whether a row beside the one that failed to read the file has been judged. */
+static bool judged_any(const assay_result *result)
+{
+    for (int i = 1; i < result->n_checks; i++)
+        if (result->checks[i].verdict != ASSAY_VERDICT_SKIP)
+            return true;
+    return result->n_findings > 0;
+}
+
 int assay_cmd_check(int argc, char **argv)
 {
     own o = {0};
@@ -151,7 +160,9 @@ int assay_cmd_check(int argc, char **argv)
         s = sign(&result, &o, &common);
     if (s == ASSAY_OK)
         return assay_end(&common, &result);
-    if (result.n_checks && !common.json) { /* the rows tell what could still be judged */
+    if (!judged_any(&result) && !common.report_dir) { /* a path mistyped: its line says it all */
+        assay_result_clear(&result);
+    } else if (result.n_checks && !common.json) { /* the rows tell what could still be judged */
         char line[1024];
         snprintf(line, sizeof line, "%s", assay_error_text());
         assay_end(&common, &result);

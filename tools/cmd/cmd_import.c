@@ -65,9 +65,10 @@ static void print_json(const assay_run *run, const assay_import_result *done, co
 static void print_text(const assay_run *run, const assay_import_result *done, const char *output)
 {
     const assay_run_info *info = assay_run_about(run);
-    printf("%s: %lld values of %lld steps, %d prompts, from %s (%s, profile %s)\n", output,
-           (long long)done->n_values, (long long)done->n_steps, done->n_prompts, info->path,
-           info->producer, info->profile->name);
+    printf("%s: %lld values of %lld step%s, %d prompt%s, from %s (%s, profile %s)\n", output,
+           (long long)done->n_values, (long long)done->n_steps, done->n_steps == 1 ? "" : "s",
+           done->n_prompts, done->n_prompts == 1 ? "" : "s", info->path, info->producer,
+           info->profile->name);
     if (info->n_unmapped)
         printf("left out, because no name map knows them (%d):\n", info->n_unmapped);
     for (int i = 0; i < info->n_unmapped; i++)

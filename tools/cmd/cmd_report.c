@@ -13,9 +13,7 @@ enum { KEY_HTML = 0x400, KEY_FORMAT };
 
 static const struct argp_option options[] = {
     {"html", KEY_HTML, "DIR", 0,
-     "Write every form of the report into this folder: index.html, "
-     "junit.xml, report.sarif, summary.md and more",
-     0},
+     "Write the page index.html into this folder (--report DIR: every form)", 0},
     {"format", KEY_FORMAT, "NAME", 0,
      "Print this form: text (default), json, junit, sarif, markdown, html", 0},
     {0}};
@@ -52,8 +50,10 @@ static assay_status report(const own *o, const assay_options *common, const assa
     assay_render_options how = {
         .color = isatty(STDOUT_FILENO), .quiet = common->quiet, .verbose = common->verbose};
     if (o->folder)
-        ASSAY_TRY(assay_render_folder(o->folder, result, &how));
-    if (!o->folder || o->renderer)
+        ASSAY_TRY(assay_render_into(o->folder, assay_renderer_find("html"), result, &how));
+    if (common->report_dir)
+        ASSAY_TRY(assay_render_folder(common->report_dir, result, &how));
+    if ((!o->folder && !common->report_dir) || o->renderer || common->json)
         ASSAY_TRY(renderer->render(stdout, result, &how));
     if (fflush(stdout) || ferror(stdout))
         return assay_fail(ASSAY_IO, "the report cannot be written to standard output");
@@ -65,7 +65,8 @@ int assay_cmd_report(int argc, char **argv)
     own o = {0};
     assay_options common;
     assay_result result = {0};
-    assay_cli cli = {.options = options,
+    assay_cli cli = {.groups = ASSAY_OPTIONS_REPORT,
+                     .options = options,
                      .option = parse,
                      .user = &o,
                      .min_args = 1,
