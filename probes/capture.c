@@ -33,7 +33,8 @@ static assay_status put_about_file(assay_capture *c, const assay_capture_about *
                  {"path", about->path},
                  {"backend", about->backend},
                  {"mode", about->mode},
-                 {"profile", about->profile}};
+                 {"profile", about->profile},
+                 {"naming", about->naming}};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if (texts[i].text)
             ASSAY_TRY(assay_h5_put_text(c->file, "/", texts[i].name, texts[i].text));

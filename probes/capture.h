@@ -64,6 +64,7 @@ typedef struct assay_capture_about {
         *mode, *profile;
     int n_ranks, rank;
     const char *model_class;
+    const char *naming; /* "modules": names are the engine's own; NULL: points */
 } assay_capture_about;
 
 /* Name of a dataset and back: point, then what tells this value from the point's own. Fails:

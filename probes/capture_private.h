@@ -46,7 +46,7 @@ struct assay_capture {
 
 /* What is written beside a value. */
 typedef struct assay_value_about {
-    const char *name, *axes;
+    const char *name, *axes; /* axes NULL: the name map says them */
     assay_dtype origin;
     double floor;     /* < 0: none */
     int32_t shard[3]; /* axis (-1: whole), index, count */

@@ -175,7 +175,8 @@ static assay_status put_about(assay_capture *c, const char *path, const assay_va
     const assay_stats *s = &kept->stats;
     int64_t counts[5] = {s->n_nan, s->n_pos_inf, s->n_neg_inf, s->n_zero, s->n_poison};
     hid_t f = c->file;
-    ASSAY_TRY(assay_h5_put_text(f, path, "axes", about->axes));
+    if (about->axes)
+        ASSAY_TRY(assay_h5_put_text(f, path, "axes", about->axes));
     ASSAY_TRY(assay_h5_put_text(f, path, "origin", assay_dtype_name(about->origin)));
     ASSAY_TRY(assay_h5_put_numbers(f, path, "counts", H5T_NATIVE_INT64, counts, 5));
     if (about->has_buffer)
