@@ -25,6 +25,8 @@
  *       axes               letters of point.def
  *       origin             number format of the buffer
  *       counts             i64 [5]: nan, +inf, -inf, zero, poison
+ *       checksum           u64 of the whole value (probes/recorder.h); a reader refuses numbers
+ *                          that no longer have it
  *       buffer             u64 [6], from a tap: written address, generation, owner; read address,
  *                          generation, owner
  *       shard              i32 [3], of one rank: axis (-1: whole), index, count; fewer than ranks:

@@ -20,23 +20,45 @@ static assay_status hash_bytes(char out[65], const void *bytes, size_t n)
     return ASSAY_OK;
 }
 
-assay_status assay_h5_sha256(char out[65], hid_t file, const char *path)
+/* The bytes of a dataset as they are stored; *size: of an element. Free *out. */
+static assay_status read_bytes(void **out, size_t *n, size_t *size, hid_t file, const char *path)
 {
     hid_t set = H5Dopen2(file, path, H5P_DEFAULT);
     if (set < 0)
         return assay_h5_fail(ASSAY_BAD_FILE, "dataset '%s' cannot be opened", path);
     hid_t type = H5Dget_type(set), space = H5Dget_space(set);
-    size_t n = (size_t)H5Sget_simple_extent_npoints(space) * H5Tget_size(type);
-    void *bytes = NULL;
-    assay_status s = assay_alloc(&bytes, n, 1, path);
-    if (s == ASSAY_OK && n > 0 && H5Dread(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, bytes) < 0)
+    *size = H5Tget_size(type);
+    *n = (size_t)H5Sget_simple_extent_npoints(space);
+    assay_status s = assay_alloc(out, *n, *size, path);
+    if (s == ASSAY_OK && *n > 0 && H5Dread(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, *out) < 0)
         s = assay_h5_fail(ASSAY_BAD_FILE, "'%s' cannot be read", path);
-    if (s == ASSAY_OK)
-        s = hash_bytes(out, bytes, n);
-    free(bytes);
     H5Sclose(space);
     H5Tclose(type);
     H5Dclose(set);
+    return s;
+}
+
+assay_status assay_h5_sha256(char out[65], hid_t file, const char *path)
+{
+    void *bytes = NULL;
+    size_t n, size;
+    assay_status s = read_bytes(&bytes, &n, &size, file, path);
+    if (s == ASSAY_OK)
+        s = hash_bytes(out, bytes, n * size);
+    free(bytes);
+    return s;
+}
+
+assay_status assay_h5_checksum(uint64_t *out, hid_t file, const char *path)
+{
+    void *bytes = NULL;
+    size_t n, size;
+    assay_status s = read_bytes(&bytes, &n, &size, file, path);
+    if (s == ASSAY_OK && size > sizeof(uint64_t))
+        s = assay_fail(ASSAY_BAD_FILE, "'%s': elements of %zu bytes have no checksum", path, size);
+    if (s == ASSAY_OK)
+        *out = assay_checksum_of(bytes, size, (int64_t)n);
+    free(bytes);
     return s;
 }
 

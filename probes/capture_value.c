@@ -179,6 +179,8 @@ static assay_status put_about(assay_capture *c, const char *path, const assay_va
         ASSAY_TRY(assay_h5_put_text(f, path, "axes", about->axes));
     ASSAY_TRY(assay_h5_put_text(f, path, "origin", assay_dtype_name(about->origin)));
     ASSAY_TRY(assay_h5_put_numbers(f, path, "counts", H5T_NATIVE_INT64, counts, 5));
+    if (!kept->rows)
+        ASSAY_TRY(assay_h5_put_numbers(f, path, "checksum", H5T_NATIVE_UINT64, &s->checksum, 1));
     if (about->has_buffer)
         ASSAY_TRY(assay_h5_put_numbers(f, path, "buffer", H5T_NATIVE_UINT64, about->buffer, 6));
     if (about->shard[0] >= 0 || about->partial)

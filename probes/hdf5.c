@@ -305,6 +305,29 @@ assay_status assay_h5_attr_double(double *out, bool *found, hid_t file, const ch
     return s;
 }
 
+assay_status assay_h5_attr_u64(uint64_t *out, bool *found, hid_t file, const char *path,
+                               const char *name)
+{
+    hid_t attr;
+    *found = false;
+    ASSAY_TRY(open_attr(&attr, file, path, name));
+    if (attr < 0)
+        return ASSAY_OK;
+    assay_status s = ASSAY_OK;
+    hid_t type = H5Aget_type(attr), space = H5Aget_space(attr);
+    if (H5Tget_class(type) != H5T_INTEGER || H5Sget_simple_extent_npoints(space) != 1)
+        s = assay_fail(ASSAY_BAD_FILE, "'%s': attribute '%s': expected one whole number", path,
+                       name);
+    else if (H5Aread(attr, H5T_NATIVE_UINT64, out) < 0)
+        s = assay_h5_fail(ASSAY_BAD_FILE, "'%s': attribute '%s' cannot be read", path, name);
+    else
+        *found = true;
+    H5Sclose(space);
+    H5Tclose(type);
+    H5Aclose(attr);
+    return s;
+}
+
 /* What is stored; is_number false for anything that is not a plain real number. */
 static void type_of(assay_h5_info *info, hid_t type)
 {

@@ -97,4 +97,10 @@ assay_status assay_h5_read_texts(char *out, size_t size, int64_t n, hid_t file, 
  * with NUL. */
 assay_status assay_h5_sha256(char out[65], hid_t file, const char *path);
 
+/* The checksum of probes/recorder.h over the elements of a dataset as stored. */
+assay_status assay_h5_checksum(uint64_t *out, hid_t file, const char *path);
+/* *found: whether there is an attribute of this name with one unsigned number. */
+assay_status assay_h5_attr_u64(uint64_t *out, bool *found, hid_t file, const char *path,
+                               const char *name);
+
 #endif

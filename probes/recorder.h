@@ -34,6 +34,7 @@
 #ifndef ASSAY_PROBES_RECORDER_H
 #define ASSAY_PROBES_RECORDER_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "engine/base/buffer.h"
@@ -54,6 +55,8 @@ void assay_stats_of(assay_stats *out, const assay_buffer *values);
 double assay_element(const assay_buffer *values, int64_t i);
 
 uint64_t assay_mix(uint64_t z);
+/* The checksum alone, of n elements of 1, 2, 4 or 8 bytes. */
+uint64_t assay_checksum_of(const void *elements, size_t size, int64_t n);
 
 int64_t assay_sketch_groups(int64_t n_rows);
 /* out: assay_sketch_groups(dims[0]) * ASSAY_SKETCH_N */

@@ -22,11 +22,28 @@ static assay_status check_seal(hid_t file, const char *path)
     return s;
 }
 
+static assay_status check_sum(hid_t file, const char *path)
+{
+    uint64_t said, is;
+    bool found;
+    ASSAY_TRY(assay_h5_attr_u64(&said, &found, file, path, "checksum"));
+    ASSAY_TRY(assay_h5_checksum(&is, file, path));
+    if (found && said != is)
+        return assay_fail(ASSAY_BAD_FILE,
+                          "'%s' was changed after it was written: checksum %016llx, recorded "
+                          "%016llx (whoever means to change it removes the attribute)",
+                          path, (unsigned long long)is, (unsigned long long)said);
+    return ASSAY_OK;
+}
+
 static assay_status read_source(double *out, const assay_run *run, const assay_source *source)
 {
     hid_t file = run->files[source->file].id;
-    if (source->is_sealed)
-        ASSAY_TRY(check_seal(file, source->path));
+    assay_status seal = source->is_sealed   ? check_seal(file, source->path)
+                        : source->is_summed ? check_sum(file, source->path)
+                                            : ASSAY_OK;
+    if (seal != ASSAY_OK)
+        return assay_within(seal, "'%s'", run->files[source->file].path);
     if (source->packed == ASSAY_DTYPE_COUNT)
         return assay_h5_read_f64(out, file, source->path, &source->info);
     /* The words are read into the far half of the output and widened from the front. */

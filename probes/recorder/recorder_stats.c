@@ -47,6 +47,17 @@ double assay_element(const assay_buffer *values, int64_t i)
     return 0;
 }
 
+uint64_t assay_checksum_of(const void *elements, size_t size, int64_t n)
+{
+    uint64_t sum = 0;
+    for (int64_t i = 0; i < n; i++) {
+        uint64_t bits = 0;
+        memcpy(&bits, (const char *)elements + (size_t)i * size, size); /* little-endian host */
+        sum += assay_mix(bits + (uint64_t)(i + 1) * GOLDEN);
+    }
+    return sum;
+}
+
 void assay_stats_of(assay_stats *out, const assay_buffer *values)
 {
     assay_stats s = {.n = assay_buffer_count(values)};

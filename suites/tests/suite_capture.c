@@ -358,9 +358,9 @@ static void flip_byte_of(const char *path, float value)
     fclose(f);
 }
 
-START_TEST(capture_of_a_reference_notices_changed_bytes)
+/* The value is read, one byte of it changed in the file, and refused with its name. */
+static void check_changed_byte(const char *path, bool is_reference, const char *words)
 {
-    const char *path = data_scratch("reference.h5");
     assay_capture *c;
     EXPECT_OK(assay_capture_create(&c, path, &about, NULL));
     EXPECT_OK(assay_capture_prompt(c, "p", NULL, tokens, 5));
@@ -370,11 +370,12 @@ START_TEST(capture_of_a_reference_notices_changed_bytes)
         x[i] = 1234.5f + (float)i;
     assay_buffer b = assay_buffer_view(x, ASSAY_DTYPE_F32, 2, (int64_t[]){5, 3});
     EXPECT_OK(assay_capture_value(c, "embed", NULL, &b, ASSAY_DTYPE_F32, 1e-7));
-    EXPECT_OK(assay_capture_mark_reference(c, "oracle", "f64"));
+    if (is_reference)
+        EXPECT_OK(assay_capture_mark_reference(c, "oracle", "f64"));
     EXPECT_OK(assay_capture_finish(c));
     double y[15];
     assay_run *run = open_run(path);
-    ck_assert(assay_run_about(run)->is_reference);
+    ck_assert_int_eq(assay_run_about(run)->is_reference, is_reference);
     EXPECT_OK(assay_run_read(y, run, assay_run_find(run, 0, 0, ASSAY_POINT_EMBED, -1)));
     ck_assert_double_eq(y[3], 1237.5);
     assay_run_close(run);
@@ -383,7 +384,15 @@ START_TEST(capture_of_a_reference_notices_changed_bytes)
     EXPECT_FAILS(ASSAY_BAD_FILE,
                  assay_run_read(y, run, assay_run_find(run, 0, 0, ASSAY_POINT_EMBED, -1)));
     EXPECT_SAYS("was changed");
+    EXPECT_SAYS(words);
+    EXPECT_SAYS(path);
     assay_run_close(run);
+}
+
+START_TEST(capture_and_reference_notice_changed_bytes)
+{
+    check_changed_byte(data_scratch("reference.h5"), true, "SHA-256");
+    check_changed_byte(data_scratch("capture.h5"), false, "checksum");
 }
 END_TEST
 
@@ -427,4 +436,4 @@ EXPECT_MAIN("capture", capture_gives_back_what_the_tap_showed,
             capture_keeps_its_budget_and_says_what_it_dropped,
             capture_in_progress_has_another_name_and_says_incomplete,
             capture_cut_off_by_kill_never_passes_for_whole, capture_refuses_wrong_use,
-            capture_of_a_reference_notices_changed_bytes, capture_rows_tier_keeps_both_ends)
+            capture_and_reference_notice_changed_bytes, capture_rows_tier_keeps_both_ends)
