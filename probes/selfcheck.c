@@ -26,7 +26,7 @@ static int by_checksum(const void *a, const void *b)
     return x->step - y->step;
 }
 
-static bool equal_by_arithmetic(assay_point a, assay_point b)
+bool assay_points_equal_at_start(assay_point a, assay_point b)
 {
     static const assay_point pairs[][2] = {{ASSAY_POINT_KERNEL_OUT, ASSAY_POINT_OUT_ATTN},
                                            {ASSAY_POINT_Q, ASSAY_POINT_Q_ROPE},
@@ -55,7 +55,7 @@ static bool should_differ(const assay_print *a, const assay_print *b)
                a->tokens != b->tokens;
     if (same_place) /* ranks hold replicated values; hand-overs are the same thing */
         return false;
-    return !equal_by_arithmetic(a->point, b->point);
+    return a->layer != b->layer || !assay_points_equal_at_start(a->point, b->point);
 }
 
 assay_status assay_selfcheck(assay_print *prints, int n, assay_suspect_fn *suspect, void *user)

@@ -25,6 +25,10 @@ typedef struct assay_print {
     uint64_t tokens; /* a number for the step's tokens: equal tokens may give equal values */
 } assay_print;
 
+/* Whether two points of one layer hold the same numbers in a healthy run of a single token at
+ * position 0: rotation by 0, and the weight 1 of the only key. */
+bool assay_points_equal_at_start(assay_point a, assay_point b);
+
 /* The print of n values; place fields are the caller's. */
 void assay_print_of(assay_print *out, const double *values, int64_t n);
 
