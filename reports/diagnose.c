@@ -237,6 +237,7 @@ assay_status assay_diagnosis_explain(assay_diagnosis *d, assay_result *result, a
     ASSAY_TRY(assay_diagnosis_drop_behind(result, d));
     assay_diagnosis_merge(d);
     ASSAY_TRY(explain_all(d));
+    ASSAY_TRY(assay_diagnosis_join(d));
     check_conventions(d);
     return ASSAY_OK;
 }

@@ -164,10 +164,11 @@ static assay_status add_evidence(assay_finding *f, const assay_diagnosis *d, con
                                     n_places, plural(n_places)));
     if (n_merged > 0)
         ASSAY_TRY(assay_strings_add(&f->evidence,
-                                    "%d more value%s of other steps or prompts differ%s; these "
-                                    "steps were captured at fewer "
-                                    "points, and this op is among those between",
-                                    n_merged, plural(n_merged), n_merged == 1 ? "s" : ""));
+                                    "%d more value%s differ%s and belong%s to this: they come from "
+                                    "wrong values of this op, or their steps have fewer points or "
+                                    "rows, and this op is among those between",
+                                    n_merged, plural(n_merged), n_merged == 1 ? "s" : "",
+                                    n_merged == 1 ? "s" : ""));
     return ASSAY_OK;
 }
 

@@ -36,6 +36,8 @@ assay_status assay_diagnosis_bundles(assay_result *result, int first, const assa
                                      const assay_diagnose_options *options);
 /* Points out the homes that belong to a more precise one of another step or prompt. */
 void assay_diagnosis_merge(assay_diagnosis *d);
+/* Joins homes that are one fault seen twice; after the classes were told. */
+assay_status assay_diagnosis_join(assay_diagnosis *d);
 /* One finding per class, kind and family; conventions become notes. */
 assay_status assay_diagnosis_findings(assay_result *result, assay_diagnosis *d,
                                       const char *reproduce);

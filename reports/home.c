@@ -9,6 +9,37 @@
  * than its degrees of freedom say. */
 #define MANY_NUMBERS 8
 
+/*
+ * Where few cells carry the error (one head, the rows of one chunk), a number fitted to all of them
+ * is a compromise with those that are right: fits look at these cells alone.
+ */
+static assay_status find_focus(assay_home *h)
+{
+    const assay_judged *j = h->judged;
+    int64_t width = j->n_cols / j->n_groups, n_cells = j->n_rows * j->n_groups, n_bad = 0;
+    double all = 0, bad = 0;
+    if (j->is_ids)
+        return ASSAY_OK;
+    ASSAY_TRY(assay_alloc(&h->focus, (size_t)n_cells, sizeof *h->focus, "cells of a home"));
+    for (int64_t c = 0; c < n_cells; c++) {
+        double error = 0, size = 0;
+        for (int64_t i = c * width; i < (c + 1) * width; i++) {
+            double d = h->got[i] - h->expected[i];
+            error += isfinite(d) ? d * d : 0;
+            size += isfinite(d) ? h->expected[i] * h->expected[i] : 0;
+        }
+        h->focus[c] = error > 9 * j->floor_row_median * j->floor_row_median * size;
+        n_bad += h->focus[c];
+        bad += h->focus[c] ? error : 0;
+        all += error;
+    }
+    if (2 * n_bad >= n_cells || !(bad > 0.99 * all)) {
+        free(h->focus);
+        h->focus = NULL;
+    }
+    return ASSAY_OK;
+}
+
 assay_status assay_home_new(assay_home **out, assay_forced *forced, int index)
 {
     assay_home *h;
@@ -29,6 +60,7 @@ assay_status assay_home_new(assay_home **out, assay_forced *forced, int index)
     memcpy(h->got, got, (size_t)h->n * sizeof *got);
     memcpy(h->expected, expected, (size_t)h->n * sizeof *got);
     h->pair = (assay_relation_pair){h->got, h->expected, h->judged->n_rows, h->judged->n_cols};
+    ASSAY_GO(find_focus(h));
     h->n_interval =
         assay_forced_interval(h->interval, h->interval_layers, h->interval_steps, forced, index);
     *out = h;
@@ -45,6 +77,7 @@ void assay_home_free(assay_home *home)
     for (int i = 0; i < home->n_offers; i++)
         json_decref(home->offers[i].fitted);
     free(home->offers);
+    free(home->focus);
     free(home->got);
     free(home);
 }
@@ -115,14 +148,18 @@ bool assay_home_weighs(const assay_home *home)
     return assay_home_multiplies(home) || covers_any(home, points, sizeof points / sizeof *points);
 }
 
-/* Mean over rows (or heads of rows) of rest^2 / size^2: every row counts the same. */
-static void rest_of(double *rest, double *explained, const assay_home *h, const double *out)
+/* Mean over rows (or heads of rows) of rest^2 / size^2: every row counts the same. focus: which
+ * cells; NULL: all. */
+static void rest_of(double *rest, double *explained, const assay_home *h, const double *out,
+                    const bool *focus)
 {
     const assay_judged *j = h->judged;
     int64_t width = j->n_cols / j->n_groups, n_cells = j->n_rows * j->n_groups, used = 0;
     double sum = 0, all_rest = 0, all_error = 0;
     for (int64_t c = 0; c < n_cells; c++) {
         double r = 0, size = 0;
+        if (focus && !focus[c])
+            continue;
         for (int64_t i = c * width; i < (c + 1) * width; i++) {
             double g = h->got[i], e = h->expected[i], o = out[i];
             if (!isfinite(g) || !isfinite(e) || !isfinite(o))
@@ -195,7 +232,7 @@ static assay_status measure(assay_offer *offer, assay_home *h, const double *exp
         return ASSAY_OK;
     }
     assay_judged rest;
-    rest_of(&offer->residual, &offer->explained, h, explained);
+    rest_of(&offer->residual, &offer->explained, h, explained, NULL);
     ASSAY_TRY(assay_forced_rejudge(&rest, h->forced, h->index, explained, NULL));
     if (rest.is_home && h->variant && offer->explained > 0.5)
         ASSAY_TRY(rejudge_variant(&rest, h, explained));
@@ -365,7 +402,7 @@ assay_status assay_home_offer_variant(assay_home *home, const assay_knobs *knobs
                                                  text->convention, text->shape_only});
         goto out;
     }
-    rest_of(&rest, &explained, home, out);
+    rest_of(&rest, &explained, home, out, NULL);
     home->variant = out;
     home->variant_knobs = knobs;
     if (explained > 0.2)
@@ -382,6 +419,16 @@ out:
     return s;
 }
 
+assay_status assay_home_offer_near(assay_home *home, const double *explained, const double *variant,
+                                   const assay_knobs *knobs, const assay_offer_text *text)
+{
+    home->variant = variant;
+    home->variant_knobs = knobs;
+    assay_status s = assay_home_offer(home, explained, text);
+    home->variant = NULL;
+    return s;
+}
+
 assay_status assay_home_rest(double *rest, assay_home *home, const assay_knobs *knobs)
 {
     double explained;
@@ -389,7 +436,7 @@ assay_status assay_home_rest(double *rest, assay_home *home, const assay_knobs *
     if (home->judged->is_ids)
         *rest = flips_of(home, home->scratch);
     else
-        rest_of(rest, &explained, home, home->scratch);
+        rest_of(rest, &explained, home, home->scratch, home->focus);
     if (isnan(*rest))
         *rest = INFINITY;
     return ASSAY_OK;
@@ -412,6 +459,8 @@ static assay_status newton_step(double *moved, assay_home *home, assay_knobs *kn
     ASSAY_GO(assay_forced_expect(high, home->forced, home->index, knobs));
     for (int64_t c = 0; c < j->n_rows * j->n_groups; c++) {
         double a = 0, b = 0, size = 0;
+        if (home->focus && !home->focus[c])
+            continue;
         for (int64_t i = c * width; i < (c + 1) * width; i++) {
             double slope = (high[i] - low[i]) / (2 * h), g = home->got[i];
             double rest = g - (high[i] + low[i]) / 2;
@@ -504,20 +553,18 @@ assay_status assay_home_fit(double *best, double *rest, assay_home *home, assay_
     return home->judged->is_ids ? ASSAY_OK : newton(best, rest, home, knobs, at);
 }
 
-assay_status assay_home_expert_outputs(double *out, assay_home *home, int shift)
+assay_status assay_home_expert_outputs(double *out, assay_home *home, const assay_knobs *knobs)
 {
     const assay_judged *j = home->judged;
     assay_pass *pass = assay_forced_pass(home->forced, j->prompt);
-    assay_knobs knobs = *home->knobs;
     int n_dims;
     int64_t dims[ASSAY_MAX_DIMS];
     double *all;
-    knobs.expert_shift = shift;
     ASSAY_TRY(assay_pass_dims(&n_dims, dims, pass, j->step, ASSAY_POINT_MOE_EXPERT_DOWN, j->layer));
     int64_t row = dims[1] * dims[2];
     ASSAY_TRY(assay_alloc(&all, (size_t)(dims[0] * row), sizeof *all, "outputs of experts"));
     assay_status s =
-        assay_pass_expect(all, pass, j->step, ASSAY_POINT_MOE_EXPERT_DOWN, j->layer, &knobs);
+        assay_pass_expect(all, pass, j->step, ASSAY_POINT_MOE_EXPERT_DOWN, j->layer, knobs);
     if (s == ASSAY_OK)
         memcpy(out, all + (dims[0] - j->n_rows) * row, (size_t)(j->n_rows * row) * sizeof *out);
     free(all);

@@ -46,6 +46,7 @@ typedef struct assay_home {
     int n_offers, room;
     assay_relation rel;    /* last relation tried */
     double bound;          /* smallest rest of a complete offer so far */
+    bool *focus;           /* cells (rows, or heads of rows) that fits look at; NULL: all */
     const double *variant; /* while one is offered: its values and knobs; NULL: none */
     const assay_knobs *variant_knobs;
 } assay_home;
@@ -83,6 +84,11 @@ assay_status assay_home_offer_relation(assay_home *home, const assay_offer_text 
 assay_status assay_home_offer_variant(assay_home *home, const assay_knobs *knobs,
                                       const assay_offer_text *text);
 
+/* Offers `explained`, which is `variant` (what the oracle computes with these knobs) wherever the
+ * two are equal: judged under the rounding of the variant there. */
+assay_status assay_home_offer_near(assay_home *home, const double *explained, const double *variant,
+                                   const assay_knobs *knobs, const assay_offer_text *text);
+
 /* Only the second half of that, for values from elsewhere; room: [rows, cols]; text->fitted stays
  * yours. */
 assay_status assay_home_offer_partly(assay_home *home, const double *variant, double *room,
@@ -108,8 +114,8 @@ assay_status assay_home_value(double **out, int64_t *n, assay_home *home, assay_
 assay_status assay_home_partner(double **expected, double **got, int64_t *cols, assay_home *home,
                                 assay_point point);
 
-/* [rows, n_expert_used, D]: outputs of the experts at the captured choice, ids + shift mod E. */
-assay_status assay_home_expert_outputs(double *out, assay_home *home, int shift);
+/* [rows, n_expert_used, D]: outputs of the experts at the captured choice under these knobs. */
+assay_status assay_home_expert_outputs(double *out, assay_home *home, const assay_knobs *knobs);
 
 /* The winner; NULL: nothing explains the error. */
 const assay_offer *assay_home_best(const assay_home *home);

@@ -86,6 +86,20 @@ typedef enum {
 } assay_groups;
 typedef enum { ASSAY_GATE_SOFTMAX, ASSAY_GATE_SIGMOID, ASSAY_GATE_SOFTMAX_SELECTED } assay_gate;
 
+/* What the feed-forward does to its gate. */
+typedef enum {
+    ASSAY_ACT_SILU, /* right */
+    ASSAY_ACT_GELU_TANH,
+    ASSAY_ACT_GELU_ERF,
+    ASSAY_ACT_QUICK_GELU, /* x sigmoid(1.702 x) */
+    ASSAY_ACT_RELU,
+    ASSAY_ACT_RELU_SQUARED,
+    ASSAY_ACT_SIGMOID,
+    ASSAY_ACT_TANH,
+    ASSAY_ACT_IDENTITY, /* left out */
+    ASSAY_N_ACTS
+} assay_activation;
+
 /* How the bytes of a weight are read. */
 typedef enum {
     ASSAY_WEIGHT_RIGHT,
@@ -94,7 +108,10 @@ typedef enum {
     ASSAY_WEIGHT_NEIGHBOUR_SCALE,   /* quantized: block i decoded with block i+1's scale */
     ASSAY_WEIGHT_ROWS_REVERSED,
     ASSAY_WEIGHT_NEIGHBOURS_EXCHANGED, /* 4-bit codes: elements 2i and 2i+1 exchanged */
-    ASSAY_WEIGHT_OTHER_16_BIT          /* f16 read as bf16 and bf16 as f16 */
+    ASSAY_WEIGHT_OTHER_16_BIT,         /* f16 read as bf16 and bf16 as f16 */
+    ASSAY_WEIGHT_SCALE_BEFORE,         /* quantized: block i decoded with block i-1's scale */
+    ASSAY_WEIGHT_SCALE_IN_ROW,  /* the next block's, the last one of a row has the row's first */
+    ASSAY_WEIGHT_SCALE_NEXT_ROW /* that of the same block of the next row */
 } assay_weight_view;
 
 /* How attention over two parts of the keys is put together. */
@@ -105,7 +122,8 @@ typedef enum {
     ASSAY_MERGE_LSE_SIGN,   /* weights exp(-lse_part) */
     ASSAY_MERGE_LSE_BASE_2, /* weights 2^lse_part of natural lse */
     ASSAY_MERGE_FIRST_ONLY,
-    ASSAY_MERGE_LAST_ONLY
+    ASSAY_MERGE_LAST_ONLY,
+    ASSAY_MERGE_EMPTY_COUNTS /* a part without a key enters with log-sum-exp 0 */
 } assay_merge;
 
 typedef struct assay_knobs {
@@ -133,6 +151,7 @@ typedef struct assay_knobs {
     bool dense;            /* ignore the selection */
     int merge_at;          /* keys 0 ... n-1 and the rest attended apart, then merged; 0: whole */
     assay_merge merge;
+    bool merge_every; /* parts of merge_at keys each, put together one after the other */
     /* indexer */
     bool index_relu;
     double index_scale;
@@ -149,19 +168,24 @@ typedef struct assay_knobs {
     int expert_shift;    /* expert id + shift mod E is the one computed */
     int expert_modulo;   /* expert id mod n is the one computed (local id for global); 0: none */
     bool follow_routing; /* experts follow captured ids and weights where there are any (right) */
+    int routed_power;    /* how often the router's weight is applied; 1 */
+    bool choose_lowest;  /* the lowest scores chosen, of experts and of keys */
     double routed_times, shared_times; /* 1 */
     bool gate_up_exchanged;            /* silu(up) * gate */
-    bool gate_gelu;                    /* another activation */
-    double embed_scale, logits_scale;  /* 1 */
-    double final_cap;                  /* 0: none */
-    bool head_tied;                    /* output head = embedding; right: as the file */
-    double attn_times, ffn_times;      /* what a residual add takes; 1 */
-    bool residual_after_norm;          /* attn_resid = in_norm + proj: the stream was overwritten */
+    bool gate_up_riffle;               /* columns 2i and 2i + 1 of gate and up for i and n + i */
+    assay_activation activation;
+    double embed_scale, logits_scale; /* 1 */
+    double final_cap;                 /* 0: none */
+    bool head_tied;                   /* output head = embedding; right: as the file */
+    double attn_times, ffn_times;     /* what a residual add takes; 1 */
+    double stream_times;              /* the stream in the residual add behind attention; 1 */
+    bool residual_after_norm;         /* attn_resid = in_norm + proj: the stream was overwritten */
     /* multi-token prediction layers */
     bool nextn_concat_exchanged; /* hidden half first, then the embedding's */
     bool nextn_hidden_raw;       /* hidden state before the final norm */
     /* weights */
     int weight_layer_shift; /* layer n computes with layer n + shift's weights */
+    int expert_parts;       /* of experts, only gate (1), up (2), down (4) do so; 0: all weights */
     assay_weight_view weight_view;
     /*
      * Numbers: formats that outputs and weights of each op are rounded to; F64: not rounded.

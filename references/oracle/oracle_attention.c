@@ -165,8 +165,10 @@ static double softmax_of(double *p, const double *s, int64_t n, int64_t from, in
 static void merge_weights(double w[2], double lse_a, double lse_b, assay_merge kind)
 {
     if (lse_a == -HUGE_VAL || lse_b == -HUGE_VAL) { /* an empty part has no say */
-        w[0] = lse_b == -HUGE_VAL;
-        w[1] = !w[0];
+        double full = lse_b == -HUGE_VAL ? lse_a : lse_b;
+        double share = kind == ASSAY_MERGE_EMPTY_COUNTS ? 1 / (1 + exp(-full)) : 1;
+        w[0] = lse_b == -HUGE_VAL ? share : 0;
+        w[1] = lse_b == -HUGE_VAL ? 0 : share;
         return;
     }
     double gap = lse_b - lse_a;
@@ -186,6 +188,13 @@ static void merge_weights(double w[2], double lse_a, double lse_b, assay_merge k
     }
 }
 
+/* log(exp(a) + exp(b)) */
+static double log_add(double a, double b)
+{
+    double high = fmax(a, b);
+    return high == -HUGE_VAL ? high : high + log(exp(a - high) + exp(b - high));
+}
+
 /* Probabilities of one row; other: scratch of n. */
 static double probabilities(double *p, double *other, const double *s, int64_t n,
                             const assay_knobs *k)
@@ -194,10 +203,15 @@ static double probabilities(double *p, double *other, const double *s, int64_t n
     double lse = softmax_of(p, s, n, 0, n);
     if (cut <= 0 || cut >= n)
         return lse;
-    double w[2], lse_a = softmax_of(p, s, n, 0, cut), lse_b = softmax_of(other, s, n, cut, n);
-    merge_weights(w, lse_a, lse_b, k->merge);
-    for (int64_t j = 0; j < n; j++)
-        p[j] = w[0] * p[j] + w[1] * other[j];
+    double w[2], lse_a = softmax_of(p, s, n, 0, cut);
+    for (int64_t at = cut; at < n; at += k->merge_every ? cut : n) {
+        int64_t end = k->merge_every && at + cut < n ? at + cut : n;
+        double lse_b = softmax_of(other, s, n, at, end);
+        merge_weights(w, lse_a, lse_b, k->merge);
+        for (int64_t j = 0; j < n; j++)
+            p[j] = w[0] * p[j] + w[1] * other[j];
+        lse_a = log_add(lse_a, lse_b);
+    }
     return lse;
 }
 

@@ -215,10 +215,29 @@ assay_status assay_oracle_op_copy(double *out, const oracle_call *call)
 assay_status assay_oracle_op_residual(double *out, const oracle_call *call)
 {
     const assay_knobs *k = call->eval->knobs;
-    double times = call->point == ASSAY_POINT_ATTN_RESID ? k->attn_times : k->ffn_times;
+    bool attn = call->point == ASSAY_POINT_ATTN_RESID;
+    double stream = attn ? k->stream_times : 1, times = attn ? k->attn_times : k->ffn_times;
     for (int64_t i = 0; i < call->n; i++)
-        out[i] = call->in[0][i] + times * call->in[1][i];
+        out[i] = stream * call->in[0][i] + times * call->in[1][i];
     return ASSAY_OK;
+}
+
+/* Column i of gate and up laid side by side, n each. */
+static double beside(const double *gate, const double *up, int64_t i, int64_t n)
+{
+    return i < n ? gate[i] : up[i - n];
+}
+
+/* n: width of one gate (an expert's). */
+static void act_row(double *out, const double *gate, const double *up, int64_t n,
+                    const assay_knobs *k)
+{
+    assay_dtype half = assay_oracle_half(k);
+    for (int64_t i = 0; i < n; i++) {
+        double g = k->gate_up_riffle ? beside(gate, up, 2 * i, n) : gate[i];
+        double u = k->gate_up_riffle ? beside(gate, up, 2 * i + 1, n) : up[i];
+        out[i] = assay_oracle_round_one(assay_oracle_act(g, k->activation), half) * u;
+    }
 }
 
 assay_status assay_oracle_op_act(double *out, const oracle_call *call)
@@ -226,11 +245,10 @@ assay_status assay_oracle_op_act(double *out, const oracle_call *call)
     const assay_knobs *k = call->eval->knobs;
     const double *gate = call->in[k->gate_up_exchanged ? 1 : 0];
     const double *up = call->in[k->gate_up_exchanged ? 0 : 1];
-    assay_dtype half = assay_oracle_half(k);
-    for (int64_t i = 0; i < call->n; i++) {
-        double a = k->gate_gelu ? assay_oracle_gelu(gate[i]) : assay_oracle_silu(gate[i]);
-        out[i] = assay_oracle_round_one(a, half) * up[i];
-    }
+    int64_t n = call->point == ASSAY_POINT_MOE_EXPERT_ACT ? call->eval->oracle->shape.n_ff_expert
+                                                          : call->width;
+    for (int64_t i = 0; i < call->n; i += n)
+        act_row(out + i, gate + i, up + i, n, k);
     return ASSAY_OK;
 }
 

@@ -36,6 +36,7 @@ assay_status assay_oracle_op_moe_topk(double *out, const oracle_call *c)
     const assay_oracle *o = c->eval->oracle;
     const assay_knobs *k = c->eval->knobs;
     int64_t E = o->shape.n_expert, U = c->width, n = k->n_expert_used < U ? k->n_expert_used : U;
+    double sign = k->choose_lowest ? -1 : 1;
     const double *bias;
     ASSAY_TRY(assay_oracle_route_bias(&bias, c->eval, c->layer));
     double *scores;
@@ -43,6 +44,8 @@ assay_status assay_oracle_op_moe_topk(double *out, const oracle_call *c)
     int32_t *ids = (int32_t *)(scores + E);
     for (int64_t t = 0; t < c->n_tokens; t++) {
         assay_oracle_route_scores(scores, c->in[0] + t * E, bias, E, o->shape.n_group, k);
+        for (int64_t i = 0; i < E; i++)
+            scores[i] = scores[i] > -HUGE_VAL ? sign * scores[i] : scores[i];
         assay_oracle_top(ids, scores, E, n);
         for (int64_t i = 0; i < U; i++)
             out[t * U + i] = i < n ? ids[i] : -1;
@@ -62,25 +65,37 @@ assay_status assay_oracle_op_moe_weights(double *out, const oracle_call *c)
     return ASSAY_OK;
 }
 
+/* The knobs for the weight of this op: where the layer shift is for other parts alone, without. */
+static assay_knobs knobs_of(const oracle_call *c)
+{
+    assay_knobs k = *c->eval->knobs;
+    int part = c->point == ASSAY_POINT_MOE_EXPERT_GATE ? 1
+               : c->point == ASSAY_POINT_MOE_EXPERT_UP ? 2
+                                                       : 4;
+    if (k.expert_parts && !(k.expert_parts & part))
+        k.weight_layer_shift = 0;
+    return k;
+}
+
 /* The weight of one expert op: its own tensor, or half of a fused gate and up. */
 static assay_status expert_matrix(oracle_matrix *w, int64_t *first_row, const oracle_call *c,
                                   int64_t cols)
 {
     const assay_oracle *o = c->eval->oracle;
     int64_t E = o->shape.n_expert, M = o->shape.n_ff_expert;
+    assay_knobs knobs = knobs_of(c);
     *first_row = 0;
     if (c->point == ASSAY_POINT_MOE_EXPERT_DOWN)
         return assay_oracle_matrix(w, o, c->layer, "ffn_down_exps.weight", E,
-                                   c->width / c->in_width[1], cols, c->eval->knobs);
+                                   c->width / c->in_width[1], cols, &knobs);
     bool is_up = c->point == ASSAY_POINT_MOE_EXPERT_UP;
     if (assay_oracle_find(o, c->layer, "ffn_gate_up_exps.weight")) {
         *first_row = is_up ? M : 0;
         return assay_oracle_matrix(w, o, c->layer, "ffn_gate_up_exps.weight", E, 2 * M, cols,
-                                   c->eval->knobs);
+                                   &knobs);
     }
-    return assay_oracle_matrix(w, o, c->layer,
-                               is_up ? "ffn_up_exps.weight" : "ffn_gate_exps.weight", E, M, cols,
-                               c->eval->knobs);
+    return assay_oracle_matrix(
+        w, o, c->layer, is_up ? "ffn_up_exps.weight" : "ffn_gate_exps.weight", E, M, cols, &knobs);
 }
 
 /* The expert that is computed for a chosen id; -1: none. */
@@ -136,10 +151,12 @@ assay_status assay_oracle_op_routed(double *out, const oracle_call *c)
 {
     int64_t U = c->in_width[1], D = c->width;
     assay_dtype round = c->eval->knobs->round_out;
+    int power = c->eval->knobs->routed_power;
     for (int64_t t = 0; t < c->n_tokens; t++)
         for (int64_t u = 0; u < U; u++)
             for (int64_t d = 0; d < D; d++) {
-                double part = c->in[1][t * U + u] * c->in[0][(t * U + u) * D + d];
+                double w = c->in[1][t * U + u], weight = power == 0 ? 1 : power == 2 ? w * w : w;
+                double part = weight * c->in[0][(t * U + u) * D + d];
                 double sum = out[t * D + d] + assay_oracle_round_one(part, round);
                 out[t * D + d] = assay_oracle_round_one(sum, round);
             }

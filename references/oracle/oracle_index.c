@@ -82,13 +82,19 @@ out:
 assay_status assay_oracle_op_index_topk(double *out, const oracle_call *c)
 {
     int64_t X = c->width, n = c->eval->knobs->index_top_k < X ? c->eval->knobs->index_top_k : X;
-    int32_t *ids;
-    ASSAY_TRY(assay_alloc(&ids, (size_t)X, sizeof *ids, "selected keys"));
+    int64_t S = c->n_keys;
+    double *scores, sign = c->eval->knobs->choose_lowest ? -1 : 1;
+    ASSAY_TRY(assay_alloc(&scores, (size_t)(S + X), sizeof *scores, "selected keys"));
+    int32_t *ids = (int32_t *)(scores + S);
     for (int64_t t = 0; t < c->n_tokens; t++) {
-        assay_oracle_top(ids, c->in[0] + t * c->n_keys, c->n_keys, n);
+        for (int64_t j = 0; j < S; j++) {
+            double score = c->in[0][t * S + j];
+            scores[j] = score > -HUGE_VAL ? sign * score : score;
+        }
+        assay_oracle_top(ids, scores, S, n);
         for (int64_t i = 0; i < X; i++)
             out[t * X + i] = i < n ? ids[i] : -1;
     }
-    free(ids);
+    free(scores);
     return ASSAY_OK;
 }

@@ -194,9 +194,28 @@ double assay_oracle_silu(double x)
     return x / (1 + exp(-x));
 }
 
-double assay_oracle_gelu(double x)
+double assay_oracle_act(double x, assay_activation kind)
 {
-    return 0.5 * x * (1 + tanh(sqrt(2 / PI) * (x + 0.044715 * x * x * x)));
+    switch (kind) {
+    case ASSAY_ACT_GELU_TANH:
+        return 0.5 * x * (1 + tanh(sqrt(2 / PI) * (x + 0.044715 * x * x * x)));
+    case ASSAY_ACT_GELU_ERF:
+        return 0.5 * x * (1 + erf(x / sqrt(2)));
+    case ASSAY_ACT_QUICK_GELU:
+        return x / (1 + exp(-1.702 * x));
+    case ASSAY_ACT_RELU:
+        return x > 0 ? x : 0;
+    case ASSAY_ACT_RELU_SQUARED:
+        return x > 0 ? x * x : 0;
+    case ASSAY_ACT_SIGMOID:
+        return 1 / (1 + exp(-x));
+    case ASSAY_ACT_TANH:
+        return tanh(x);
+    case ASSAY_ACT_IDENTITY:
+        return x;
+    default:
+        return assay_oracle_silu(x);
+    }
 }
 
 double assay_oracle_softmax(double *p, const double *s, int64_t n)

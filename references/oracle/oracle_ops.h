@@ -68,7 +68,7 @@ void assay_oracle_rotate(double *x, const assay_rope_knobs *rope, const double *
                          const double *divisors, double position, assay_dtype round);
 
 double assay_oracle_silu(double x);
-double assay_oracle_gelu(double x); /* tanh form */
+double assay_oracle_act(double x, assay_activation kind);
 
 /* p = softmax(s) over finite-or-not s; -inf entries get 0; all -inf: zeros. Returns log-sum-exp. */
 double assay_oracle_softmax(double *p, const double *s, int64_t n);

@@ -209,6 +209,23 @@ static const oracle_quant *seen_as(const oracle_quant *q, assay_weight_view view
     return assay_oracle_quant_find(q->number == 1 ? 30 : 1);
 }
 
+/* The block whose scale block i takes; row: blocks of a row. */
+static int64_t scale_from(int64_t i, int64_t n_blocks, int64_t row, assay_weight_view view)
+{
+    switch (view) {
+    case ASSAY_WEIGHT_NEIGHBOUR_SCALE:
+        return i + 1 < n_blocks ? i + 1 : i;
+    case ASSAY_WEIGHT_SCALE_BEFORE:
+        return i > 0 ? i - 1 : i;
+    case ASSAY_WEIGHT_SCALE_IN_ROW:
+        return i % row + 1 < row ? i + 1 : i - row + 1;
+    case ASSAY_WEIGHT_SCALE_NEXT_ROW:
+        return i + row < n_blocks ? i + row : i;
+    default:
+        return i;
+    }
+}
+
 void assay_oracle_quant_decode(double *out, const oracle_quant *quant, const uint8_t *slice,
                                int64_t n_blocks, int64_t first, int64_t n, assay_weight_view view)
 {
@@ -219,8 +236,8 @@ void assay_oracle_quant_decode(double *out, const oracle_quant *quant, const uin
         const uint8_t *block = slice + i * q->bytes;
         if (q->elements > 1 && view != ASSAY_WEIGHT_RIGHT) {
             memcpy(bytes, block, (size_t)q->bytes);
-            if (view == ASSAY_WEIGHT_NEIGHBOUR_SCALE && i + 1 < n_blocks)
-                memcpy(bytes + q->scale_at, block + q->bytes + q->scale_at, (size_t)q->scale_bytes);
+            const uint8_t *from = slice + scale_from(i, n_blocks, n / q->elements, view) * q->bytes;
+            memcpy(bytes + q->scale_at, from + q->scale_at, (size_t)q->scale_bytes);
             for (int c = 0; view == ASSAY_WEIGHT_NIBBLES_EXCHANGED && c < q->code_bytes; c++)
                 bytes[q->codes_at + c] =
                     (uint8_t)(bytes[q->codes_at + c] << 4 | bytes[q->codes_at + c] >> 4);

@@ -327,6 +327,7 @@ static assay_status read_knobs(assay_oracle *o, reader *r, int top_k)
     k->key_scale = k->value_scale = 1;
     k->follow_selection = k->follow_routing = true;
     k->routed_times = k->shared_times = k->attn_times = k->ffn_times = 1;
+    k->stream_times = k->routed_power = 1;
     k->embed_scale = k->logits_scale = 1;
     k->head_tied = assay_gguf_find_tensor(o->file, "output.weight") == NULL;
     k->round_out = k->round_weight = k->round_cache = ASSAY_DTYPE_F64;

@@ -120,6 +120,7 @@ static assay_status offer_in_place(assay_home *home)
     return assay_home_offer_variant(
         home, &knobs,
         &(assay_offer_text){.kind = "residual overwritten in place",
+                            .family = "attn_resid",
                             .complexity = 0.5,
                             .evidence =
                                 "the residual add took the normalised value for the stream: "

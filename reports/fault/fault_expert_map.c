@@ -105,8 +105,11 @@ static assay_status try_single(assay_home *home)
     ASSAY_GO(assay_alloc(&down, (size_t)(j->n_rows * U * D), (size_t)E * sizeof *down,
                          "outputs of experts"));
     ASSAY_GO(assay_alloc(&out, (size_t)home->n, sizeof *out, "a value"));
-    for (int shift = 0; shift < E; shift++)
-        ASSAY_GO(assay_home_expert_outputs(down + shift * j->n_rows * U * D, home, shift));
+    for (int shift = 0; shift < E; shift++) {
+        assay_knobs knobs = *home->knobs;
+        knobs.expert_shift = shift;
+        ASSAY_GO(assay_home_expert_outputs(down + shift * j->n_rows * U * D, home, &knobs));
+    }
     memcpy(out, home->expected, (size_t)home->n * sizeof *out);
     for (int64_t r = 0; r < j->n_rows; r++) {
         double before = 0, size = 0, best = INFINITY;
@@ -185,7 +188,7 @@ static assay_status try_dropped(assay_home *home)
     if (sum) {
         ASSAY_GO(assay_home_value(&weights, &n, home, ASSAY_POINT_MOE_WEIGHTS, j->layer));
         ASSAY_GO(assay_alloc(&down, (size_t)(j->n_rows * U * width), sizeof *down, "experts"));
-        ASSAY_GO(assay_home_expert_outputs(down, home, 0));
+        ASSAY_GO(assay_home_expert_outputs(down, home, home->knobs));
     }
     for (int e = 0; e < E; e++) {
         int places = 0;
@@ -235,7 +238,7 @@ static assay_status expert_parts(double *room, const double **parts, int *which,
     ASSAY_GO(assay_home_value(&ids, &count, home, ASSAY_POINT_MOE_TOPK, j->layer));
     ASSAY_GO(assay_home_value(&weights, &count, home, ASSAY_POINT_MOE_WEIGHTS, j->layer));
     ASSAY_GO(assay_alloc(&down, (size_t)(j->n_rows * U * D), sizeof *down, "experts"));
-    ASSAY_GO(assay_home_expert_outputs(down, home, 0));
+    ASSAY_GO(assay_home_expert_outputs(down, home, home->knobs));
     memcpy(rest, home->expected, (size_t)home->n * sizeof *rest);
     for (int64_t p = 0; p < j->n_rows * U; p++) {
         int e = (int)ids[p];

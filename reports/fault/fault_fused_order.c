@@ -97,7 +97,8 @@ static bool is_identity(const assay_relation *rel)
 
 /* Offers the home's part of a joint map that is in `both`. */
 static assay_status offer_part(assay_home *home, const fused *g, const double *both, bool is_first,
-                               int64_t na, int64_t nb, json_t *fitted, const char *how)
+                               int64_t na, int64_t nb, json_t *fitted, const char *how,
+                               const char *kind)
 {
     char text[320];
     snprintf(text, sizeof text,
@@ -106,7 +107,7 @@ static assay_status offer_part(assay_home *home, const fused *g, const double *b
              g->parts, how, home->rel.explained);
     split(home->scratch, both, is_first ? 0 : na, is_first ? na : nb, na + nb, home->pair.rows);
     return assay_home_offer(home, home->scratch,
-                            &(assay_offer_text){.kind = g->kind,
+                            &(assay_offer_text){.kind = kind,
                                                 .family = g->family,
                                                 .complexity = home->rel.complexity,
                                                 .fitted = fitted,
@@ -150,14 +151,14 @@ static assay_status try_joint(assay_home *home, const fused *g)
         assay_relation_parts(&home->rel, map, &pair, widths, n);
         if (home->rel.explained > 0.2)
             s = offer_part(home, g, map, is_first, na, nb, order_json(&home->rel),
-                           "in another order");
+                           "in another order", g->kind);
         if (s == ASSAY_OK && na == nb && na % 2 == 0) {
             assay_relation_riffle(&home->rel, map, &pair, 1);
             if (home->rel.explained > 0.2)
                 s = offer_part(home, g, map, is_first, na, nb,
                                json_pack("{s:s}", "riffle",
                                          home->rel.value > 0 ? "interleaved" : "taken apart"),
-                               "interleaved");
+                               "interleaved", "gate and up interleaved");
         }
     }
     free(both);
@@ -211,11 +212,19 @@ static assay_status try_activation(assay_home *home)
 {
     assay_knobs knobs = *home->knobs;
     knobs.gate_up_exchanged = true;
-    return assay_home_offer_variant(
+    ASSAY_TRY(assay_home_offer_variant(
         home, &knobs,
         &(assay_offer_text){.kind = "gate and up exchanged",
                             .complexity = 0.2,
-                            .evidence = "silu(up) * gate for silu(gate) * up gives the value"});
+                            .evidence = "silu(up) * gate for silu(gate) * up gives the value"}));
+    knobs = *home->knobs;
+    knobs.gate_up_riffle = true;
+    return assay_home_offer_variant(
+        home, &knobs,
+        &(assay_offer_text){.kind = "gate and up interleaved",
+                            .complexity = 0.2,
+                            .evidence = "columns 2i and 2i + 1 of gate and up, side by side, taken "
+                                        "for gate and up give the value"});
 }
 
 assay_status assay_fault_match_fused_order(assay_home *home)

@@ -63,33 +63,31 @@ static int64_t first_wrong(const assay_home *home, bool rows)
     return n;
 }
 
-/* gelu by the error function; the oracle's knob is the usual approximation by tanh. */
-static assay_status try_exact_gelu(assay_home *home)
+static const char *const activations[ASSAY_N_ACTS] = {[ASSAY_ACT_GELU_TANH] = "gelu (tanh form)",
+                                                      [ASSAY_ACT_GELU_ERF] = "gelu (exact)",
+                                                      [ASSAY_ACT_QUICK_GELU] = "x sigmoid(1.702 x)",
+                                                      [ASSAY_ACT_RELU] = "relu",
+                                                      [ASSAY_ACT_RELU_SQUARED] = "relu squared",
+                                                      [ASSAY_ACT_SIGMOID] = "sigmoid",
+                                                      [ASSAY_ACT_TANH] = "tanh",
+                                                      [ASSAY_ACT_IDENTITY] = "no function at all"};
+
+static assay_status try_activations(assay_home *home)
 {
-    static const assay_point acts[][3] = {
-        {ASSAY_POINT_FFN_ACT, ASSAY_POINT_FFN_GATE, ASSAY_POINT_FFN_UP},
-        {ASSAY_POINT_SHARED_ACT, ASSAY_POINT_SHARED_GATE, ASSAY_POINT_SHARED_UP},
-        {ASSAY_POINT_MOE_EXPERT_ACT, ASSAY_POINT_MOE_EXPERT_GATE, ASSAY_POINT_MOE_EXPERT_UP}};
-    for (size_t i = 0; i < sizeof acts / sizeof *acts; i++) {
-        double *gate, *up;
-        int64_t n_gate, n_up;
-        if (!assay_home_is(home, acts[i][0]))
+    char text[320];
+    for (int i = 0; i < ASSAY_N_ACTS; i++) {
+        assay_knobs knobs = *home->knobs;
+        if (!activations[i])
             continue;
-        ASSAY_TRY(assay_home_value(&gate, &n_gate, home, acts[i][1], home->judged->layer));
-        assay_status s = assay_home_value(&up, &n_up, home, acts[i][2], home->judged->layer);
-        if (s == ASSAY_OK) {
-            for (int64_t k = 0; k < home->n && n_gate == home->n && n_up == home->n; k++)
-                home->scratch[k] = 0.5 * gate[k] * (1 + erf(gate[k] / sqrt(2))) * up[k];
-            if (n_gate == home->n && n_up == home->n)
-                s = assay_home_offer(
-                    home, home->scratch,
-                    &(assay_offer_text){.kind = "another activation",
-                                        .complexity = 0.2,
-                                        .evidence = "the exact gelu for silu gives the value"});
-            free(up);
-        }
-        free(gate);
-        ASSAY_TRY(s);
+        knobs.activation = (assay_activation)i;
+        snprintf(text, sizeof text, "%s for silu gives the value", activations[i]);
+        ASSAY_TRY(assay_home_offer_variant(
+            home, &knobs,
+            &(assay_offer_text){.kind = i == ASSAY_ACT_IDENTITY ? "activation left out"
+                                                                : "another activation",
+                                .complexity = 0.2,
+                                .fitted = json_pack("{s:s}", "activation", activations[i]),
+                                .evidence = text}));
     }
     return ASSAY_OK;
 }
@@ -101,16 +99,8 @@ assay_status assay_fault_match_kernel_case(assay_home *home)
         return ASSAY_OK;
     if (assay_home_covers(home, ASSAY_POINT_FFN_ACT) ||
         assay_home_covers(home, ASSAY_POINT_SHARED_ACT) ||
-        assay_home_covers(home, ASSAY_POINT_MOE_EXPERT_ACT)) {
-        assay_knobs knobs = *home->knobs;
-        knobs.gate_gelu = true;
-        ASSAY_TRY(assay_home_offer_variant(
-            home, &knobs,
-            &(assay_offer_text){.kind = "another activation",
-                                .complexity = 0.2,
-                                .evidence = "gelu for silu gives the value"}));
-    }
-    ASSAY_TRY(try_exact_gelu(home));
+        assay_home_covers(home, ASSAY_POINT_MOE_EXPERT_ACT))
+        ASSAY_TRY(try_activations(home));
     if (assay_home_settled(home))
         return ASSAY_OK;
     int64_t row = first_wrong(home, true), column = first_wrong(home, false);

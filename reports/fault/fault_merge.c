@@ -17,7 +17,34 @@ static const struct {
     {ASSAY_MERGE_LSE_BASE_2, "log-sum-exp in another base"},
     {ASSAY_MERGE_FIRST_ONLY, "only the first part used"},
     {ASSAY_MERGE_LAST_ONLY, "only the last part used"},
+    {ASSAY_MERGE_EMPTY_COUNTS, "an empty part counts"},
 };
+
+/* Two parts with the border at key `at`, or parts of `at` keys each. */
+static assay_status try_border(assay_home *home, int at, bool every)
+{
+    char text[320];
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        assay_knobs knobs = *home->knobs;
+        knobs.merge_at = at;
+        knobs.merge_every = every;
+        knobs.merge = ways[i].merge;
+        if (every)
+            snprintf(text, sizeof text, "every %d keys attended apart, put together one by one; %s",
+                     at, ways[i].kind);
+        else
+            snprintf(text, sizeof text, "keys 0 ... %d and the rest attended apart; %s", at - 1,
+                     ways[i].kind);
+        ASSAY_TRY(assay_home_offer_variant(
+            home, &knobs,
+            &(assay_offer_text){.kind = ways[i].kind,
+                                .family = "attention",
+                                .complexity = every ? 0.75 : 0.7,
+                                .fitted = json_pack("{s:i}", every ? "part" : "border", at),
+                                .evidence = text}));
+    }
+    return ASSAY_OK;
+}
 
 assay_status assay_fault_match_merge(assay_home *home)
 {
@@ -27,25 +54,13 @@ assay_status assay_fault_match_merge(assay_home *home)
     const assay_run_step *step =
         assay_run_step_at(assay_forced_run(home->forced), j->prompt, j->step);
     int n_keys = (int)(step->first_position + step->n_tokens);
-    char text[320];
     for (int at = 1; at < n_keys; at++) {
         /* chunks of a power of two, the half, the border of this step */
-        if ((at & (at - 1)) != 0 && at != n_keys / 2 && at != step->first_position)
-            continue;
-        for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
-            assay_knobs knobs = *home->knobs;
-            knobs.merge_at = at;
-            knobs.merge = ways[i].merge;
-            snprintf(text, sizeof text, "keys 0 ... %d and the rest attended apart; %s", at - 1,
-                     ways[i].kind);
-            ASSAY_TRY(assay_home_offer_variant(
-                home, &knobs,
-                &(assay_offer_text){.kind = ways[i].kind,
-                                    .family = "attention",
-                                    .complexity = 0.7,
-                                    .fitted = json_pack("{s:i}", "border", at),
-                                    .evidence = text}));
-        }
+        bool power = (at & (at - 1)) == 0;
+        if (power || at == n_keys / 2 || at == step->first_position)
+            ASSAY_TRY(try_border(home, at, false));
+        if (power && at >= 4 && 2 * at < n_keys && !assay_home_settled(home))
+            ASSAY_TRY(try_border(home, at, true));
     }
     return ASSAY_OK;
 }

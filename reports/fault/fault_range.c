@@ -50,10 +50,11 @@ assay_status assay_fault_match_range(assay_home *home)
              isnan(home->got[j->first_bad]) ? "NaN" : "infinite", want, largest);
     return assay_home_offer(
         home, home->scratch,
-        &(assay_offer_text){.kind = over ? "value beyond the working format"
-                                         : "not finite, operands in range",
-                            .complexity = 0.05,
-                            .fitted = json_pack("{s:f,s:I}", "largest expected", largest,
-                                                "elements", (json_int_t)j->n_nonfinite_added),
-                            .evidence = text});
+        &(assay_offer_text){
+            .kind = over ? "value beyond the working format" : "not finite, operands in range",
+            .complexity = 0.05,
+            .shape_only = !over, /* a cause of the NaN, where one is known, says more */
+            .fitted = json_pack("{s:f,s:I}", "largest expected", largest, "elements",
+                                (json_int_t)j->n_nonfinite_added),
+            .evidence = text});
 }

@@ -76,7 +76,8 @@ const assay_fault_kind assay_fault_kinds_reduce_count[] = {
      .home = "ffn.out"},
     {0}};
 
-static assay_status try_count(assay_home *home, assay_knobs *knobs, double *times, const char *what)
+static assay_status try_count(assay_home *home, assay_knobs *knobs, double *times, const char *what,
+                              const char *family)
 {
     static const double counts[] = {0, 2, 4, 8, 0.5, 0.25, 0.125};
     char text[320], kind[64];
@@ -91,6 +92,7 @@ static assay_status try_count(assay_home *home, assay_knobs *knobs, double *time
         ASSAY_TRY(assay_home_offer_variant(
             home, knobs,
             &(assay_offer_text){.kind = kind,
+                                .family = family,
                                 .complexity = 0.3,
                                 .fitted = json_pack("{s:f}", "times", counts[i]),
                                 .evidence = text}));
@@ -239,20 +241,24 @@ assay_status assay_fault_match_reduce_count(assay_home *home)
     assay_knobs knobs = *home->knobs;
     if (assay_home_is(home, ASSAY_POINT_MOE_OUT) ||
         (assay_home_is(home, ASSAY_POINT_OUT) && assay_home_covers(home, ASSAY_POINT_MOE_OUT))) {
-        ASSAY_TRY(try_count(home, &knobs, &knobs.shared_times, "shared expert"));
-        ASSAY_TRY(try_count(home, &knobs, &knobs.routed_times, "routed experts"));
+        ASSAY_TRY(try_count(home, &knobs, &knobs.shared_times, "shared expert", NULL));
+        ASSAY_TRY(try_count(home, &knobs, &knobs.routed_times, "routed experts", NULL));
     }
-    if (assay_home_covers(home, ASSAY_POINT_ATTN_RESID))
-        ASSAY_TRY(try_count(home, &knobs, &knobs.attn_times, "attention output"));
+    /* one add, seen by the norm behind it and by the layer's output where it was not captured */
+    if (assay_home_covers(home, ASSAY_POINT_ATTN_RESID)) {
+        ASSAY_TRY(try_count(home, &knobs, &knobs.attn_times, "attention output", "attn_resid"));
+        ASSAY_TRY(try_count(home, &knobs, &knobs.stream_times, "residual stream", "attn_resid"));
+    }
     if (assay_home_is(home, ASSAY_POINT_OUT))
-        ASSAY_TRY(try_count(home, &knobs, &knobs.ffn_times, "feed-forward output"));
+        ASSAY_TRY(try_count(home, &knobs, &knobs.ffn_times, "feed-forward output", NULL));
     if (assay_home_is(home, ASSAY_POINT_OUT) && !assay_home_settled(home))
         ASSAY_TRY(try_stream(home));
     static const assay_point reduced[] = {ASSAY_POINT_PROJ,       ASSAY_POINT_FFN_OUT,
                                           ASSAY_POINT_MOE_ROUTED, ASSAY_POINT_SHARED,
                                           ASSAY_POINT_MOE_OUT,    ASSAY_POINT_EMBED};
+    bool ranks = assay_run_about(assay_forced_run(home->forced))->n_ranks > 1;
     for (size_t i = 0; i < sizeof reduced / sizeof *reduced; i++)
-        if (assay_home_is(home, reduced[i]))
+        if (assay_home_is(home, reduced[i]) && (ranks || reduced[i] != ASSAY_POINT_EMBED))
             ASSAY_TRY(try_whole(home));
     if (assay_home_is(home, ASSAY_POINT_PROJ) && !assay_home_settled(home))
         ASSAY_TRY(try_heads(home));

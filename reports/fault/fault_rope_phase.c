@@ -3,6 +3,7 @@
  * or position. Numbers are fitted.
  */
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -196,6 +197,42 @@ static assay_status try_fit(assay_home *home, bool index, bool base)
                  text);
 }
 
+/* The numbers of a context extension: its factor, the borders of its ramp, the length that it
+ * starts from. */
+static assay_status try_extension(assay_home *home, bool index)
+{
+    static const struct {
+        size_t at;
+        double low, high;
+        const char *kind, *name;
+    } numbers[] = {
+        {offsetof(assay_rope_knobs, factor), 1.0 / 16, 16, "factor of the extension", "factor"},
+        {offsetof(assay_rope_knobs, beta_fast), 1.0 / 16, 16, "ramp of the extension", "beta_fast"},
+        {offsetof(assay_rope_knobs, beta_slow), 1.0 / 16, 16, "ramp of the extension", "beta_slow"},
+        {offsetof(assay_rope_knobs, orig_context), 1.0 / 64, 64, "original length of the extension",
+         "original context"},
+    };
+    if (home->knobs->rope.factor == 1)
+        return ASSAY_OK;
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        assay_knobs knobs = *home->knobs;
+        double *at = (double *)((char *)rope_of(&knobs, index) + numbers[i].at), right = *at;
+        double best, rest;
+        char text[320];
+        ASSAY_TRY(assay_home_fit(&best, &rest, home, &knobs, at, right * numbers[i].low,
+                                 right * numbers[i].high, 33));
+        if (fabs(best / right - 1) < 1e-3)
+            continue;
+        snprintf(text, sizeof text, "fitted %s %.6g, the model has %.6g", numbers[i].name, best,
+                 right);
+        ASSAY_TRY(offer(home, &knobs, index, numbers[i].kind, 1,
+                        json_pack("{s:f, s:f}", numbers[i].name, best, "right", right), text));
+        if (assay_home_settled(home))
+            break;
+    }
+    return ASSAY_OK;
+}
+
 #define MANY_POSITIONS 64
 
 /* Each token with the offset that fits it best; told when few offsets do (positions that start
@@ -208,7 +245,7 @@ static assay_status try_each_row(assay_home *home)
     int n_offsets = 0, most = 0;
     double *rest;
     char text[320];
-    if ((j->point != ASSAY_POINT_Q_ROPE && j->point != ASSAY_POINT_K_ROPE) || j->n_rows < 4)
+    if (j->point != ASSAY_POINT_Q_ROPE && j->point != ASSAY_POINT_K_ROPE)
         return ASSAY_OK;
     ASSAY_TRY(assay_alloc(&rest, (size_t)(home->n + 2 * j->n_rows), sizeof *rest, "offsets"));
     double *offset = rest + j->n_rows, *best = offset + j->n_rows;
@@ -244,7 +281,16 @@ static assay_status try_each_row(assay_home *home)
     snprintf(text, sizeof text,
              "%lld of %lld tokens are rotated for another position, from token %lld on by %+d",
              (long long)n_moved, (long long)j->n_rows, (long long)first, most);
-    if (s == ASSAY_OK && n_offsets > 0 && n_offsets <= 4)
+    if (s == ASSAY_OK && n_offsets == 1 && n_moved == j->n_rows) {
+        snprintf(text, sizeof text, "positions off by %d give the value", most);
+        s = assay_home_offer(
+            home, best,
+            &(assay_offer_text){.kind = "position offset",
+                                .family = family_of(false),
+                                .complexity = 0.7,
+                                .fitted = json_pack("{s:i, s:s}", "offset", most, "of", "both"),
+                                .evidence = text});
+    } else if (s == ASSAY_OK && n_offsets > 0 && n_offsets <= 4 && j->n_rows >= 4)
         s = assay_home_offer(home, best,
                              &(assay_offer_text){.kind = "positions of some tokens",
                                                  .family = family_of(false),
@@ -263,9 +309,13 @@ static assay_status try_all(assay_home *home, bool index)
     ASSAY_TRY(try_positions(home, index));
     if (assay_home_settled(home))
         return ASSAY_OK;
+    if (!index)
+        ASSAY_TRY(try_each_row(home));
+    if (assay_home_settled(home))
+        return ASSAY_OK;
     ASSAY_TRY(try_fit(home, index, true));
     ASSAY_TRY(try_fit(home, index, false));
-    return index || assay_home_best(home) ? ASSAY_OK : try_each_row(home);
+    return assay_home_settled(home) ? ASSAY_OK : try_extension(home, index);
 }
 
 assay_status assay_fault_match_rope_phase(assay_home *home)

@@ -4,6 +4,7 @@
  */
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "reports/home.h"
 
@@ -132,6 +133,73 @@ static assay_status try_groups(assay_home *home)
                  "forbidden groups at 0 for minus infinity give the choice");
 }
 
+/* Every place of the choice with a factor of its own: a place that is lost, places not told apart.
+ */
+static assay_status try_places(assay_home *home)
+{
+    const assay_judged *j = home->judged;
+    int64_t U = j->n_cols, zero = 0, first = -1;
+    bool equal = true;
+    char text[320];
+    if (!assay_home_is(home, ASSAY_POINT_MOE_WEIGHTS) || U < 2)
+        return ASSAY_OK;
+    memcpy(home->scratch, home->expected, (size_t)home->n * sizeof *home->scratch);
+    for (int64_t u = 0; u < U; u++) {
+        bool all_zero = true;
+        for (int64_t r = 0; r < j->n_rows; r++) {
+            all_zero = all_zero && home->got[r * U + u] == 0;
+            equal = equal && fabs(home->got[r * U + u] - home->got[0]) <= 1e-6 * fabs(home->got[0]);
+        }
+        if (!all_zero)
+            continue;
+        first = zero++ == 0 ? u : first;
+        for (int64_t r = 0; r < j->n_rows; r++)
+            home->scratch[r * U + u] = 0;
+    }
+    assay_relation_score(&home->rel, home->scratch, &home->pair);
+    snprintf(text, sizeof text,
+             "the weights of %lld of %lld places are 0, place %lld the first; the others are right",
+             (long long)zero, (long long)U, (long long)first);
+    if (zero > 0 && zero < U)
+        ASSAY_TRY(assay_home_offer_relation(
+            home, &(assay_offer_text){.kind = "weights of a place lost",
+                                      .family = "router",
+                                      .complexity = 0.4,
+                                      .fitted = json_pack("{s:I}", "place", (json_int_t)first),
+                                      .evidence = text}));
+    if (!equal || home->got[0] == 0)
+        return ASSAY_OK;
+    snprintf(text, sizeof text, "all weights are %.6g, whatever the scores", home->got[0]);
+    return assay_home_offer(
+        home, home->got,
+        &(assay_offer_text){.kind = "equal weights",
+                            .family = "router",
+                            .complexity = 1,
+                            .fitted = json_pack("{s:f}", "weight", home->got[0]),
+                            .evidence = text});
+}
+
+/* The weights right, and applied to the experts' outputs twice or not at all. */
+static assay_status try_power(assay_home *home)
+{
+    for (int power = 0; power <= 2; power += 2) {
+        assay_knobs knobs = *home->knobs;
+        knobs.routed_power = power;
+        ASSAY_TRY(offer(home, &knobs, power ? "weights applied twice" : "weights not applied",
+                        power ? "experts times the square of their weight give the sum"
+                              : "experts summed without their weights give the sum"));
+    }
+    return ASSAY_OK;
+}
+
+static assay_status try_lowest(assay_home *home)
+{
+    assay_knobs knobs = *home->knobs;
+    knobs.choose_lowest = true;
+    return offer(home, &knobs, "the lowest scores chosen",
+                 "the experts with the lowest scores are those of the run");
+}
+
 /* The right weights, given to the chosen experts in another order. */
 static assay_status try_order(assay_home *home)
 {
@@ -229,13 +297,18 @@ assay_status assay_fault_match_route(assay_home *home)
         ASSAY_TRY(try_bias(home));
     if (probs || weights)
         ASSAY_TRY(try_gate(home));
-    if (topk)
+    if (topk) {
         ASSAY_TRY(try_groups(home));
+        ASSAY_TRY(try_lowest(home));
+    }
+    if (assay_home_is(home, ASSAY_POINT_MOE_ROUTED))
+        ASSAY_TRY(try_power(home));
     if (assay_home_is(home, ASSAY_POINT_MOE_TOPK))
         ASSAY_TRY(try_some_rows(home));
     if (weights) {
         ASSAY_TRY(try_weights(home));
         ASSAY_TRY(try_order(home));
+        ASSAY_TRY(try_places(home));
     }
     return ASSAY_OK;
 }

@@ -54,7 +54,12 @@ static assay_status try_scores(assay_home *home)
     knobs.index_scale = -knobs.index_scale;
     ASSAY_TRY(offer(home, &knobs, "scores with the other sign", NULL,
                     "scores with the other sign give it"));
-    return ASSAY_OK;
+    knobs = *home->knobs;
+    knobs.choose_lowest = true;
+    return assay_home_is(home, ASSAY_POINT_INDEX_TOPK)
+               ? offer(home, &knobs, "the lowest scores chosen", NULL,
+                       "the keys with the lowest scores are those of the run")
+               : ASSAY_OK;
 }
 
 static assay_status try_size(assay_home *home)

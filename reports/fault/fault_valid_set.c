@@ -4,6 +4,8 @@
  */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "reports/home.h"
 
@@ -38,15 +40,70 @@ const assay_fault_kind assay_fault_kinds_valid_set[] = {
      .home = "attn.probs attn.kernel_out attn.o_latent attn.lse"},
     {0}};
 
+/*
+ * A softmax over no key is 0 / 0: NaN in some kernels, the mean of all values in others (every
+ * score at the same large negative number). Takes what the run has in the cells that the variant
+ * leaves without a key, where it is one of these; returns how many.
+ */
+static int64_t take_empty(double *out, const assay_home *home, const double *variant)
+{
+    const assay_judged *j = home->judged;
+    int64_t width = j->n_cols / j->n_groups, n = 0;
+    memcpy(out, variant, (size_t)home->n * sizeof *out);
+    for (int64_t c = 0; c < j->n_rows * j->n_groups; c++) {
+        bool empty = true, was_empty = true, is_nan = true, even = true;
+        const double *got = home->got + c * width;
+        for (int64_t i = 0; i < width; i++) {
+            empty = empty && (variant[c * width + i] == 0 || variant[c * width + i] == -HUGE_VAL);
+            was_empty = was_empty && home->expected[c * width + i] == 0;
+            is_nan = is_nan && !isfinite(got[i]);
+            even = even && fabs(got[i] - got[0]) <= 1e-3 * fabs(got[0]);
+        }
+        even = even && home->judged->point == ASSAY_POINT_PROBS;
+        if (!empty || was_empty || (!is_nan && !even))
+            continue;
+        memcpy(out + c * width, got, (size_t)width * sizeof *out);
+        n++;
+    }
+    return n;
+}
+
+/* Rows whose set is empty, on top of the variant; text->fitted stays the caller's. */
+static assay_status offer_empty(assay_home *home, const assay_knobs *knobs,
+                                const assay_offer_text *text)
+{
+    double *variant;
+    char evidence[320];
+    ASSAY_TRY(assay_alloc(&variant, (size_t)home->n, 2 * sizeof *variant, "a set of keys"));
+    double *out = variant + home->n;
+    assay_status s = assay_forced_expect(variant, home->forced, home->index, knobs);
+    int64_t n = s == ASSAY_OK ? take_empty(out, home, variant) : 0;
+    snprintf(evidence, sizeof evidence,
+             "%s; %lld row(s) (of heads) see no key at all and hold 0 / 0", text->evidence,
+             (long long)n);
+    assay_offer_text empty = *text;
+    empty.evidence = evidence;
+    empty.fitted = n > 0 ? json_incref(text->fitted) : NULL;
+    if (n > 0)
+        s = assay_home_offer_near(home, out, variant, knobs, &empty);
+    free(variant);
+    return s;
+}
+
 static assay_status offer(assay_home *home, const assay_knobs *knobs, const char *kind,
                           double complexity, json_t *fitted, const char *evidence)
 {
-    return assay_home_offer_variant(home, knobs,
-                                    &(assay_offer_text){.kind = kind,
-                                                        .family = "attention",
-                                                        .complexity = complexity,
-                                                        .fitted = fitted,
-                                                        .evidence = evidence});
+    assay_offer_text text = {.kind = kind,
+                             .family = "attention",
+                             .complexity = complexity,
+                             .fitted = fitted,
+                             .evidence = evidence};
+    assay_status s = home->judged->is_ids ? ASSAY_OK : offer_empty(home, knobs, &text);
+    if (s != ASSAY_OK) {
+        json_decref(fitted);
+        return s;
+    }
+    return assay_home_offer_variant(home, knobs, &text);
 }
 
 /* Where every visible key is selected, a captured selection says nothing; a mask that lets more
@@ -112,17 +169,55 @@ static assay_status try_windows(assay_home *home, int n_keys)
     return ASSAY_OK;
 }
 
+/* Without one key: every row's other keys share what it had. Of probabilities, where the key's own
+ * column says it. */
+static assay_status try_one_key(assay_home *home, int n_keys)
+{
+    const assay_judged *j = home->judged;
+    char text[320];
+    if (j->point != ASSAY_POINT_PROBS || j->n_cols != n_keys)
+        return ASSAY_OK;
+    for (int key = 0; key < n_keys; key++) {
+        int64_t n_rows = j->n_rows / home->shape->n_head, left_out = 0;
+        memcpy(home->scratch, home->expected, (size_t)home->n * sizeof *home->scratch);
+        for (int64_t r = 0; r < j->n_rows; r++) {
+            double *p = home->scratch + r * j->n_cols, gone = p[key];
+            if (home->got[r * j->n_cols + key] != 0 || gone == 0 || gone == 1)
+                continue;
+            for (int64_t i = 0; i < j->n_cols; i++)
+                p[i] = i == key ? 0 : p[i] / (1 - gone);
+            left_out++;
+        }
+        if (left_out == 0)
+            continue;
+        snprintf(text, sizeof text,
+                 "key %d has probability 0 in %lld rows of %d heads x %lld tokens, the other keys "
+                 "share what it had",
+                 key, (long long)left_out, home->shape->n_head, (long long)n_rows);
+        assay_relation_score(&home->rel, home->scratch, &home->pair);
+        ASSAY_TRY(assay_home_offer_relation(
+            home, &(assay_offer_text){.kind = "one key left out",
+                                      .family = "attention",
+                                      .complexity = 0.8,
+                                      .fitted = json_pack("{s:i}", "key", key),
+                                      .evidence = text}));
+    }
+    return ASSAY_OK;
+}
+
 assay_status assay_fault_match_valid_set(assay_home *home)
 {
     const assay_judged *j = home->judged;
-    if (j->against || j->is_ids || !assay_home_attends(home))
+    bool index = assay_home_covers(home, ASSAY_POINT_INDEX_SCORES) ||
+                 assay_home_is(home, ASSAY_POINT_INDEX_TOPK);
+    if (j->against || (!index && (j->is_ids || !assay_home_attends(home))))
         return ASSAY_OK;
     const assay_run_step *step =
         assay_run_step_at(assay_forced_run(home->forced), j->prompt, j->step);
     int n_keys = (int)(step->first_position + step->n_tokens);
     ASSAY_TRY(try_borders(home, n_keys));
     ASSAY_TRY(try_ends(home, n_keys));
-    if (assay_home_settled(home))
-        return ASSAY_OK;
-    return try_windows(home, n_keys);
+    if (!assay_home_settled(home))
+        ASSAY_TRY(try_windows(home, n_keys));
+    return assay_home_best(home) || index ? ASSAY_OK : try_one_key(home, n_keys);
 }

@@ -3,6 +3,8 @@
  */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "engine/role.h"
 #include "reports/home.h"
@@ -73,6 +75,117 @@ static assay_status try_cloud(assay_home *home)
                                 "expected; no other layer's weight and no map explains it"});
 }
 
+/* What layer `from` would make of the places of each expert, [rows, U, width]; of the sum over
+ * experts, each place's part of it. */
+static assay_status expert_places(double *out, assay_home *home, const assay_knobs *knobs,
+                                  const double *weights)
+{
+    const assay_judged *j = home->judged;
+    int64_t U = home->shape->n_expert_used, D = j->n_cols;
+    if (!weights)
+        return assay_forced_expect(out, home->forced, home->index, knobs);
+    ASSAY_TRY(assay_home_expert_outputs(out, home, knobs));
+    for (int64_t p = 0; p < j->n_rows * U; p++)
+        for (int64_t d = 0; d < D; d++)
+            out[p * D + d] *= weights[p];
+    return ASSAY_OK;
+}
+
+/* Experts that were chosen in every row that stands out; returns how many. */
+static int suspects(int *list, int most, const assay_home *home, const double *ids)
+{
+    const assay_judged *j = home->judged;
+    int n = 0, U = home->shape->n_expert_used;
+    for (int e = 0; e < home->shape->n_expert && n < most; e++) {
+        bool always = true, ever = false;
+        for (int64_t r = 0; r < j->n_rows && always; r++) {
+            double error = 0, size = 0;
+            bool chosen = false;
+            for (int64_t i = r * j->n_cols; i < (r + 1) * j->n_cols; i++) {
+                error += (home->got[i] - home->expected[i]) * (home->got[i] - home->expected[i]);
+                size += home->expected[i] * home->expected[i];
+            }
+            for (int u = 0; u < U; u++)
+                chosen = chosen || (int)ids[r * U + u] == e;
+            bool wrong = error > 36 * j->floor_row_median * j->floor_row_median * size;
+            always = !wrong || chosen;
+            ever = ever || (wrong && chosen);
+        }
+        if (always && ever)
+            list[n++] = e;
+    }
+    return n;
+}
+
+typedef struct expert_room {
+    double *ids, *weights; /* of the run; weights NULL: the home is no sum over experts */
+    double *right, *other; /* places under the model's weights and under another layer's */
+} expert_room;
+
+/* Layer `from`'s tensors `parts` for one expert, the layer's own for all others. */
+static assay_status try_expert(assay_home *home, const expert_room *room, int expert, int from,
+                               int parts)
+{
+    static const char *const names[] = {
+        [1] = "gate", [2] = "up", [4] = "down", [7] = "gate, up, down"};
+    const assay_judged *j = home->judged;
+    int64_t U = home->shape->n_expert_used, width = room->weights ? j->n_cols : j->n_cols / U;
+    char text[320];
+    memcpy(home->scratch, home->expected, (size_t)home->n * sizeof *home->scratch);
+    for (int64_t p = 0; p < j->n_rows * U; p++)
+        for (int64_t d = 0; (int)room->ids[p] == expert && d < width; d++) {
+            double *at = home->scratch + (room->weights ? p / U * width : p * width) + d;
+            *at += room->other[p * width + d] - room->right[p * width + d];
+        }
+    assay_relation_score(&home->rel, home->scratch, &home->pair);
+    snprintf(text, sizeof text, "expert %d with layer %d's weights (%s) gives the value", expert,
+             from, names[parts]);
+    return assay_home_offer_relation(
+        home, &(assay_offer_text){.kind = "one expert with another layer's weight",
+                                  .family = "experts",
+                                  .complexity = 0.6,
+                                  .fitted = json_pack("{s:i, s:i, s:s}", "expert", expert, "layer",
+                                                      from, "tensors", names[parts]),
+                                  .evidence = text});
+}
+
+static assay_status try_experts(assay_home *home)
+{
+    static const int masks[] = {1, 2, 4, 7};
+    const assay_judged *j = home->judged;
+    bool sum = assay_home_is(home, ASSAY_POINT_MOE_ROUTED);
+    int64_t n, places = home->n * (sum ? home->shape->n_expert_used : 1);
+    expert_room room = {0};
+    int list[8], n_list;
+    assay_status s = ASSAY_OK;
+    if (assay_home_value(&room.ids, &n, home, ASSAY_POINT_MOE_TOPK, j->layer) != ASSAY_OK)
+        return ASSAY_OK;
+    n_list = suspects(list, 8, home, room.ids);
+    if (n_list == 0)
+        goto out;
+    if (sum)
+        ASSAY_GO(assay_home_value(&room.weights, &n, home, ASSAY_POINT_MOE_WEIGHTS, j->layer));
+    ASSAY_GO(assay_alloc(&room.right, (size_t)places, 2 * sizeof *room.right, "places of experts"));
+    room.other = room.right + places;
+    ASSAY_GO(expert_places(room.right, home, home->knobs, room.weights));
+    for (int from = home->shape->n_layer_dense; from < home->shape->n_layer; from++)
+        for (size_t m = 0; m < sizeof masks / sizeof *masks && from != j->layer; m++) {
+            assay_knobs knobs = *home->knobs;
+            knobs.weight_layer_shift = from - j->layer;
+            knobs.expert_parts = masks[m];
+            if (assay_home_settled(home))
+                goto out;
+            ASSAY_GO(expert_places(room.other, home, &knobs, room.weights));
+            for (int i = 0; i < n_list; i++)
+                ASSAY_GO(try_expert(home, &room, list[i], from, masks[m]));
+        }
+out:
+    free(room.ids);
+    free(room.weights);
+    free(room.right);
+    return s;
+}
+
 assay_status assay_fault_match_weight_source(assay_home *home)
 {
     const assay_judged *j = home->judged;
@@ -105,5 +218,10 @@ assay_status assay_fault_match_weight_source(assay_home *home)
                                 .fitted = json_pack("{s:i}", "layer", layer),
                                 .evidence = text}));
     }
+    if (assay_home_is(home, ASSAY_POINT_MOE_ROUTED) ||
+        assay_home_is(home, ASSAY_POINT_MOE_EXPERT_GATE) ||
+        assay_home_is(home, ASSAY_POINT_MOE_EXPERT_UP) ||
+        assay_home_is(home, ASSAY_POINT_MOE_EXPERT_DOWN))
+        ASSAY_TRY(try_experts(home));
     return try_cloud(home);
 }

@@ -270,7 +270,7 @@ START_TEST(activation_knobs_exchange_gate_and_up)
     for (int i = 0; i < T * 512; i++)
         EXPECT_NEAR(x[i], up[i] / (1 + exp(-up[i])) * gate[i], 1e-14);
     b.k.gate_up_exchanged = false;
-    b.k.gate_gelu = true;
+    b.k.activation = ASSAY_ACT_GELU_TANH;
     bent(x, &b, ASSAY_POINT_FFN_ACT, 0);
     for (int i = 0; i < T * 512; i++) /* tanh form against the error function */
         EXPECT_NEAR(x[i], 0.5 * gate[i] * (1 + erf(gate[i] / sqrt(2))) * up[i],

@@ -1,0 +1,149 @@
+/*
+ * Homes that are one fault seen twice: where the class was told at one of them, the other is no
+ * finding of its own.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "reports/diagnose_private.h"
+
+static const assay_judged *judged_of(const assay_diagnosis *d, int position)
+{
+    return assay_forced_at(d->forced, d->homes[position].index);
+}
+
+static bool same_place(const assay_judged *a, const assay_judged *b)
+{
+    return a->prompt == b->prompt && a->step == b->step && a->layer == b->layer;
+}
+
+/* sum_j p[h, t, j] v[j]: what attention makes of the probabilities that it had; out: [T, H, V]. */
+static assay_status values_of(double *out, const assay_diagnosis *d, const assay_judged *kernel,
+                              const double *probs, int64_t n_keys)
+{
+    const assay_oracle_shape *shape = assay_oracle_shape_of(assay_forced_oracle(d->forced));
+    assay_pass *pass = assay_forced_pass(d->forced, kernel->prompt);
+    int64_t T = kernel->n_rows, H = shape->n_head, V = kernel->n_cols / H, first = 0;
+    int64_t G = shape->is_mla ? H : shape->n_head_kv;
+    memset(out, 0, (size_t)(T * kernel->n_cols) * sizeof *out);
+    for (int step = 0; step <= kernel->step; step++) {
+        const assay_run_step *at =
+            assay_run_step_at(assay_forced_run(d->forced), kernel->prompt, step);
+        const double *v;
+        ASSAY_TRY(assay_pass_value(&v, pass, step, ASSAY_POINT_V, kernel->layer));
+        for (int64_t h = 0; h < H; h++)
+            for (int64_t t = 0; t < T; t++)
+                for (int64_t j = 0; j < at->n_tokens && first + j < n_keys; j++) {
+                    double p = probs[(h * T + t) * n_keys + first + j];
+                    const double *from = v + (j * G + h / (H / G)) * V;
+                    for (int64_t i = 0; p != 0 && i < V; i++)
+                        out[(t * H + h) * V + i] += p * from[i];
+                }
+        first += at->n_tokens;
+    }
+    return ASSAY_OK;
+}
+
+/* The kernel's output is judged on queries and keys, as if its probabilities were right; where they
+ * are known to be wrong, it may be right on these. */
+static assay_status follows_probs(bool *follows, const assay_diagnosis *d, int kernel, int probs)
+{
+    const assay_judged *k = judged_of(d, kernel), *p = judged_of(d, probs);
+    int64_t H = assay_oracle_shape_of(assay_forced_oracle(d->forced))->n_head;
+    const double *got, *expected;
+    double *out;
+    *follows = false;
+    if (p->n_rows != H * k->n_rows || assay_forced_is_latent(d->forced, k->prompt))
+        return ASSAY_OK;
+    ASSAY_TRY(assay_alloc(&out, (size_t)(k->n_rows * k->n_cols + p->n_rows * p->n_cols),
+                          sizeof *out, "values under the run's probabilities"));
+    double *seen = out + k->n_rows * k->n_cols;
+    assay_judged rest;
+    assay_status s = assay_forced_values(&got, &expected, d->forced, d->homes[probs].index);
+    if (s == ASSAY_OK)
+        memcpy(seen, got, (size_t)(p->n_rows * p->n_cols) * sizeof *seen);
+    if (s == ASSAY_OK)
+        s = values_of(out, d, k, seen, p->n_cols);
+    if (s == ASSAY_OK)
+        s = assay_forced_rejudge(&rest, d->forced, d->homes[kernel].index, out, NULL);
+    *follows = s == ASSAY_OK && !rest.is_home;
+    free(out);
+    return s;
+}
+
+static assay_status join_attention(assay_diagnosis *d)
+{
+    for (int k = 0; k < d->n; k++)
+        for (int p = 0; p < d->n && d->homes[k].merged < 0; p++) {
+            bool follows;
+            if (judged_of(d, k)->point != ASSAY_POINT_KERNEL_OUT || judged_of(d, k)->against ||
+                judged_of(d, p)->point != ASSAY_POINT_PROBS || d->homes[p].merged >= 0 ||
+                !same_place(judged_of(d, k), judged_of(d, p)))
+                continue;
+            ASSAY_TRY(follows_probs(&follows, d, k, p));
+            if (follows)
+                d->homes[k].merged = p;
+        }
+    return ASSAY_OK;
+}
+
+/* The same op of the same layer, told in a step with at least as many rows: a single row often fits
+ * several explanations or none; of one class, the kind that more rows say stands. */
+static void join_shorter(assay_diagnosis *d)
+{
+    for (int i = 0; i < d->n; i++) {
+        const assay_judged *a = judged_of(d, i);
+        for (int k = 0; k < d->n && d->homes[i].merged < 0; k++) {
+            const assay_judged *b = judged_of(d, k);
+            bool open = d->homes[i].fault == ASSAY_FAULT_UNKNOWN && a->n_rows <= b->n_rows;
+            bool vague = d->homes[i].fault == d->homes[k].fault && a->n_rows < b->n_rows &&
+                         strcmp(d->homes[i].kind, d->homes[k].kind) != 0;
+            if ((open || vague) && d->homes[k].fault != ASSAY_FAULT_UNKNOWN &&
+                d->homes[k].merged < 0 && !d->homes[k].convention && !d->homes[i].convention &&
+                a->point == b->point && a->layer == b->layer && !a->against == !b->against)
+                d->homes[i].merged = k;
+        }
+    }
+}
+
+/* Whether the two values are made by a common op that was not captured. */
+static bool share_an_op(const assay_diagnosis *d, int h, int g)
+{
+    assay_point points[2][ASSAY_FORCED_INTERVAL];
+    int layers[ASSAY_FORCED_INTERVAL], steps[ASSAY_FORCED_INTERVAL], n[2];
+    n[0] = assay_forced_interval(points[0], layers, steps, d->forced, d->homes[h].index);
+    n[1] = assay_forced_interval(points[1], layers, steps, d->forced, d->homes[g].index);
+    for (int i = 0; i < n[0]; i++)
+        for (int k = 0; k < n[1]; k++)
+            if (points[0][i] == points[1][k])
+                return true;
+    return false;
+}
+
+/* One class at two readers of one uncaptured value: the earlier one's words stand for both. */
+static void join_readers(assay_diagnosis *d)
+{
+    for (int h = 0; h < d->n; h++)
+        for (int g = 0; g < h && d->homes[h].merged < 0; g++)
+            if (d->homes[g].merged < 0 && d->homes[g].fault == d->homes[h].fault &&
+                d->homes[g].fault != ASSAY_FAULT_UNKNOWN &&
+                same_place(judged_of(d, g), judged_of(d, h)) &&
+                strcmp(d->homes[g].family, d->homes[h].family) != 0 && share_an_op(d, h, g))
+                d->homes[h].merged = g;
+}
+
+assay_status assay_diagnosis_join(assay_diagnosis *diagnosis)
+{
+    ASSAY_TRY(join_attention(diagnosis));
+    join_readers(diagnosis);
+    join_shorter(diagnosis);
+    for (int i = 0; i < diagnosis->n; i++) /* chains end at a home that belongs to none */
+        for (int hops = 0; diagnosis->homes[i].merged >= 0 && hops < diagnosis->n; hops++) {
+            int next = diagnosis->homes[diagnosis->homes[i].merged].merged;
+            if (next < 0)
+                break;
+            diagnosis->homes[i].merged = next;
+        }
+    return ASSAY_OK;
+}

@@ -1,0 +1,258 @@
+#include "reports/home_blocks.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST_BLOCKS 64
+
+static const struct {
+    assay_point point, input;
+    const char *weight; /* behind "blk.N." */
+} products[] = {
+    {ASSAY_POINT_Q_A, ASSAY_POINT_IN_NORM, "attn_q_a.weight"},
+    {ASSAY_POINT_Q, ASSAY_POINT_Q_A_NORM, "attn_q_b.weight"},
+    {ASSAY_POINT_Q, ASSAY_POINT_IN_NORM, "attn_q.weight"},
+    {ASSAY_POINT_K, ASSAY_POINT_IN_NORM, "attn_k.weight"},
+    {ASSAY_POINT_V, ASSAY_POINT_IN_NORM, "attn_v.weight"},
+    {ASSAY_POINT_KV_A, ASSAY_POINT_IN_NORM, "attn_kv_a_mqa.weight"},
+    {ASSAY_POINT_PROJ, ASSAY_POINT_OUT_ATTN, "attn_output.weight"},
+    {ASSAY_POINT_FFN_GATE, ASSAY_POINT_FFN_NORM, "ffn_gate.weight"},
+    {ASSAY_POINT_FFN_UP, ASSAY_POINT_FFN_NORM, "ffn_up.weight"},
+    {ASSAY_POINT_FFN_OUT, ASSAY_POINT_FFN_ACT, "ffn_down.weight"},
+    {ASSAY_POINT_SHARED_GATE, ASSAY_POINT_FFN_NORM, "ffn_gate_shexp.weight"},
+    {ASSAY_POINT_SHARED_UP, ASSAY_POINT_FFN_NORM, "ffn_up_shexp.weight"},
+    {ASSAY_POINT_SHARED, ASSAY_POINT_SHARED_ACT, "ffn_down_shexp.weight"},
+};
+
+typedef struct product {
+    double *x;       /* [rows, width], owned */
+    const double *w; /* [cols, width], the oracle's */
+    int64_t rows, cols, width;
+    double *parts;   /* [n_blocks][rows, cols] */
+    double *factors; /* [n_blocks][rows], or [n_blocks][cols] */
+    int n_blocks;
+} product;
+
+static assay_status find_product(product *p, assay_home *home)
+{
+    const assay_judged *j = home->judged;
+    char name[64];
+    int64_t dims[4], n;
+    for (size_t i = 0; i < sizeof products / sizeof *products; i++) {
+        if (!assay_home_is(home, products[i].point))
+            continue;
+        snprintf(name, sizeof name, "blk.%d.%s", j->layer, products[i].weight);
+        if (assay_home_value(&p->x, &n, home, products[i].input, j->layer) != ASSAY_OK)
+            continue;
+        if (assay_oracle_weight(&p->w, dims, assay_forced_oracle(home->forced), name) != ASSAY_OK) {
+            free(p->x);
+            p->x = NULL;
+            continue;
+        }
+        p->rows = j->n_rows;
+        p->cols = j->n_cols;
+        p->width = dims[3];
+        if (dims[2] == p->cols && n == p->rows * p->width)
+            return ASSAY_OK;
+        free(p->x);
+        p->x = NULL;
+    }
+    return ASSAY_OK;
+}
+
+static void make_parts(product *p)
+{
+    int64_t block = p->width / p->n_blocks;
+    for (int b = 0; b < p->n_blocks; b++)
+        for (int64_t t = 0; t < p->rows; t++)
+            for (int64_t c = 0; c < p->cols; c++) {
+                const double *x = p->x + t * p->width + b * block;
+                const double *w = p->w + c * p->width + b * block;
+                double sum = 0;
+                for (int64_t i = 0; i < block; i++)
+                    sum += x[i] * w[i];
+                p->parts[(b * p->rows + t) * p->cols + c] = sum;
+            }
+}
+
+/* Solves a symmetric system in place by Cholesky; false: singular. */
+static bool solve(double *a, double *y, int n)
+{
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k <= i; k++) {
+            double sum = a[i * n + k];
+            for (int m = 0; m < k; m++)
+                sum -= a[i * n + m] * a[k * n + m];
+            if (i == k && !(sum > 0))
+                return false;
+            a[i * n + k] = i == k ? sqrt(sum) : sum / a[k * n + k];
+        }
+    for (int i = 0; i < n; i++) {
+        for (int m = 0; m < i; m++)
+            y[i] -= a[i * n + m] * y[m];
+        y[i] /= a[i * n + i];
+    }
+    for (int i = n - 1; i >= 0; i--) {
+        for (int m = i + 1; m < n; m++)
+            y[i] -= a[m * n + i] * y[m];
+        y[i] /= a[i * n + i];
+    }
+    return true;
+}
+
+/* Element e of unit u: a token's channels, or a channel's tokens. */
+static int64_t element(const product *p, bool tokens, int64_t u, int64_t e)
+{
+    return tokens ? u * p->cols + e : e * p->cols + u;
+}
+
+/* Factors of the blocks for one token or one channel. */
+static bool fit_unit(product *p, const assay_home *home, bool tokens, int64_t u)
+{
+    double a[MOST_BLOCKS * MOST_BLOCKS], y[MOST_BLOCKS];
+    int n = p->n_blocks;
+    int64_t n_elements = tokens ? p->cols : p->rows, units = tokens ? p->rows : p->cols;
+    for (int i = 0; i < n; i++) {
+        y[i] = 0;
+        for (int k = 0; k <= i; k++)
+            a[i * n + k] = 0;
+        for (int64_t e = 0; e < n_elements; e++) {
+            int64_t at = element(p, tokens, u, e);
+            double part = p->parts[i * p->rows * p->cols + at];
+            y[i] += part * home->got[at];
+            for (int k = 0; k <= i; k++)
+                a[i * n + k] += part * p->parts[k * p->rows * p->cols + at];
+        }
+    }
+    if (!solve(a, y, n))
+        return false;
+    for (int b = 0; b < n; b++)
+        p->factors[b * units + u] = y[b];
+    return true;
+}
+
+static void apply(double *out, const product *p, const double *factors, bool tokens)
+{
+    int64_t n = p->rows * p->cols, units = tokens ? p->rows : p->cols;
+    for (int64_t i = 0; i < n; i++) {
+        out[i] = 0;
+        for (int b = 0; b < p->n_blocks; b++)
+            out[i] +=
+                factors[b * units + (tokens ? i / p->cols : i % p->cols)] * p->parts[b * n + i];
+    }
+}
+
+/* Largest magnitude of a block of one token's inputs or one channel's weights. */
+static double size_of(const product *p, bool tokens, int64_t u, int b)
+{
+    int64_t block = p->width / p->n_blocks;
+    const double *x = (tokens ? p->x : p->w) + u * p->width + b * block;
+    double most = 0;
+    for (int64_t i = 0; i < block; i++)
+        most = fmax(most, fabs(x[i]));
+    return most;
+}
+
+/* Replaces the factors by the ratio of another block's size to the own one's, where they are that;
+ * the neighbour in the row (way 0, 1) or the same block of the next or last unit (2, 3). */
+static bool is_neighbours(double *ratios, const product *p, bool tokens, int way)
+{
+    int64_t units = tokens ? p->rows : p->cols, close = 0;
+    for (int b = 0; b < p->n_blocks; b++)
+        for (int64_t u = 0; u < units; u++) {
+            int64_t of = way < 2 ? u : (u + (way == 2 ? 1 : units - 1)) % units;
+            int block = way > 1 ? b : (b + (way == 0 ? 1 : p->n_blocks - 1)) % p->n_blocks;
+            double own = size_of(p, tokens, u, b), r = size_of(p, tokens, of, block) / own;
+            ratios[b * units + u] = own > 0 ? r : 1;
+            close += fabs(p->factors[b * units + u] / r - 1) < 0.02;
+        }
+    return 10 * close >= 9 * units * p->n_blocks;
+}
+
+static assay_status offer_factors(product *p, assay_home *home, bool tokens, double *ratios)
+{
+    static const char *const ways[] = {"of the next block", "of the block before",
+                                       "of the same block in the next row",
+                                       "of the same block in the row before"};
+    int64_t units = tokens ? p->rows : p->cols, n = units * p->n_blocks,
+            block = p->width / p->n_blocks;
+    const char *of = tokens ? "activations" : "weights";
+    char text[320], kind[80];
+    double low = INFINITY, high = -INFINITY;
+    for (int64_t i = 0; i < n; i++) {
+        low = fmin(low, p->factors[i]);
+        high = fmax(high, p->factors[i]);
+    }
+    for (int way = 0; way < 4; way++)
+        if (is_neighbours(ratios, p, tokens, way)) {
+            apply(home->scratch, p, ratios, tokens);
+            snprintf(kind, sizeof kind, "scale of a neighbouring block of %s", of);
+            snprintf(
+                text, sizeof text,
+                "every block of %lld %s carries the scale %s: fitted factors are the ratios of "
+                "their largest values (%.3g ... %.3g)",
+                (long long)block, of, ways[way], low, high);
+            ASSAY_TRY(assay_home_offer(
+                home, home->scratch,
+                &(assay_offer_text){.kind = kind,
+                                    .complexity = 0.6,
+                                    .fitted = json_pack("{s:I}", "block", (json_int_t)block),
+                                    .evidence = text}));
+        }
+    apply(home->scratch, p, p->factors, tokens);
+    snprintf(kind, sizeof kind, "blocks of %s scaled", of);
+    snprintf(
+        text, sizeof text,
+        "every block of %lld %s with a factor of its own gives the value; factors %.3g ... %.3g",
+        (long long)block, of, low, high);
+    return assay_home_offer(
+        home, home->scratch,
+        &(assay_offer_text){.kind = kind,
+                            .complexity = (double)n,
+                            .fitted = json_pack("{s:I, s:f, s:f}", "block", (json_int_t)block,
+                                                "least", low, "most", high),
+                            .evidence = text});
+}
+
+static assay_status try_blocks(product *p, assay_home *home, bool tokens)
+{
+    int64_t units = tokens ? p->rows : p->cols, n = p->rows * p->cols;
+    bool solved = true;
+    double *room;
+    /* more equations than unknowns by half, or the fit says nothing */
+    if (p->n_blocks < 2 || 2 * (tokens ? p->cols : p->rows) < 3 * p->n_blocks)
+        return ASSAY_OK;
+    ASSAY_TRY(assay_alloc(&room, (size_t)(p->n_blocks * (n + 2 * units)), sizeof *room,
+                          "parts of blocks"));
+    p->parts = room;
+    p->factors = room + p->n_blocks * n;
+    make_parts(p);
+    for (int64_t u = 0; u < units && solved; u++)
+        solved = fit_unit(p, home, tokens, u);
+    assay_status s =
+        solved ? offer_factors(p, home, tokens, p->factors + p->n_blocks * units) : ASSAY_OK;
+    free(room);
+    return s;
+}
+
+assay_status assay_home_try_block_factors(assay_home *home)
+{
+    static const int64_t sizes[] = {256, 128, 64, 32, 16};
+    product p = {0};
+    assay_status s = ASSAY_OK;
+    if (home->judged->n_nonfinite > 0 || home->judged->layer < 0)
+        return ASSAY_OK;
+    ASSAY_TRY(find_product(&p, home));
+    for (size_t i = 0; p.x && i < sizeof sizes / sizeof *sizes; i++) {
+        if (p.width % sizes[i] || p.width / sizes[i] > MOST_BLOCKS || assay_home_best(home))
+            continue;
+        p.n_blocks = (int)(p.width / sizes[i]);
+        ASSAY_GO(try_blocks(&p, home, true));
+        ASSAY_GO(try_blocks(&p, home, false));
+    }
+out:
+    free(p.x);
+    return s;
+}

@@ -1,0 +1,16 @@
+/*
+ * Products whose blocks of inputs carry factors: got[t, n] = sum_b r y_b[t, n], where y_b is what
+ * block b of the inputs adds. The factors are fitted by least squares, of every token (activations
+ * quantized in blocks) or of every channel (weights quantized in blocks), and compared with the
+ * ratio of the neighbours' sizes.
+ */
+#ifndef ASSAY_REPORTS_HOME_BLOCKS_H
+#define ASSAY_REPORTS_HOME_BLOCKS_H
+
+#include "reports/home.h"
+
+/* Offers such factors for the class that is being asked; nothing where the home is no product of a
+ * known input with one weight. */
+assay_status assay_home_try_block_factors(assay_home *home);
+
+#endif
