@@ -9,7 +9,7 @@
 
 #include "probes/capture_private.h"
 
-static assay_status hash_bytes(char out[65], const void *bytes, size_t n)
+assay_status assay_sha256_hex(char out[65], const void *bytes, size_t n)
 {
     unsigned char digest[EVP_MAX_MD_SIZE];
     unsigned length = 0;
@@ -44,7 +44,7 @@ assay_status assay_h5_sha256(char out[65], hid_t file, const char *path)
     size_t n, size;
     assay_status s = read_bytes(&bytes, &n, &size, file, path);
     if (s == ASSAY_OK)
-        s = hash_bytes(out, bytes, n * size);
+        s = assay_sha256_hex(out, bytes, n * size);
     free(bytes);
     return s;
 }

@@ -408,6 +408,19 @@ static assay_status check_storage(assay_h5_info *info, hid_t file, hid_t set, co
     return ASSAY_OK;
 }
 
+/* Bytes in the file that are the values as this machine has them. */
+static int64_t offset_of(hid_t set, hid_t type, const assay_h5_info *info)
+{
+    const hid_t plain[] = {H5T_NATIVE_FLOAT, H5T_NATIVE_DOUBLE, H5T_NATIVE_UINT16};
+    bool same = false;
+    for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
+        same = same || H5Tequal(type, plain[i]) > 0;
+    if (!same || info->is_virtual || info->count == 0)
+        return -1;
+    haddr_t at = H5Dget_offset(set); /* of chunked and compact ones undefined */
+    return at == HADDR_UNDEF || at > INT64_MAX ? -1 : (int64_t)at;
+}
+
 assay_status assay_h5_dataset(assay_h5_info *out, hid_t file, const char *path)
 {
     assay_h5_info info = {.count = 1};
@@ -442,7 +455,9 @@ assay_status assay_h5_dataset(assay_h5_info *out, hid_t file, const char *path)
         info.dims[i] = (int64_t)dims[i];
     }
     type_of(&info, type);
+    info.element_bytes = H5Tget_size(type);
     ASSAY_GO(check_storage(&info, file, set, path, H5Tget_size(type)));
+    info.offset = offset_of(set, type, &info);
     *out = info;
 out:
     if (type >= 0)

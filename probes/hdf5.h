@@ -71,12 +71,15 @@ typedef struct assay_h5_info {
     int n_dims;
     int64_t dims[ASSAY_H5_MAX_DIMS];
     int64_t count;
-    assay_dtype dtype;  /* of the stored numbers; 16-bit unsigned integers read as F16's carrier:
-                           ASSAY_DTYPE_COUNT */
-    bool is_number;     /* real float or integer; false: compound, string, ... */
-    bool is_unsigned16; /* bits of a 16-bit format */
-    bool is_virtual;    /* put together from other files */
-    bool has_sources;   /* virtual: all of them are there, in the same folder */
+    size_t element_bytes; /* as stored */
+    assay_dtype dtype;    /* of the stored numbers; 16-bit unsigned integers read as F16's carrier:
+                             ASSAY_DTYPE_COUNT */
+    bool is_number;       /* real float or integer; false: compound, string, ... */
+    bool is_unsigned16;   /* bits of a 16-bit format */
+    bool is_virtual;      /* put together from other files */
+    bool has_sources;     /* virtual: all of them are there, in the same folder */
+    int64_t offset; /* in the file, where the numbers lie in one piece and as this machine has them;
+                       -1: they do not */
 } assay_h5_info;
 
 /* Shape and type, checked: rank, overflow, a size that the stored bytes can back, filters. */
@@ -93,6 +96,8 @@ assay_status assay_h5_read_ids(int32_t **out, int64_t *n, hid_t file, const char
 /* n texts of at most `size` bytes with NUL each, from a list of fixed-length texts. */
 assay_status assay_h5_read_texts(char *out, size_t size, int64_t n, hid_t file, const char *path);
 
+/* SHA-256 of n bytes: lower-case hex with NUL. */
+assay_status assay_sha256_hex(char out[65], const void *bytes, size_t n);
 /* SHA-256 over the bytes of a dataset as stored (row-major, its own number type): lower-case hex
  * with NUL. */
 assay_status assay_h5_sha256(char out[65], hid_t file, const char *path);

@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-enum { TOP = 5 };
+enum { TOP = 5, BLOCK = 64 };
 
 void assay_agreement_init(assay_agreement *agreement)
 {
@@ -57,34 +57,52 @@ static double divergence(const double *got, const double *ref, int64_t n, double
     return kl > 0 ? kl : 0;
 }
 
-static double add_row(assay_agreement *a, const double *got, const double *ref, int64_t n)
+typedef struct one_row {
+    double kl, overlap;
+    bool same_top;
+} one_row;
+
+static one_row look_at_row(const double *got, const double *ref, int64_t n)
 {
     int64_t top_got[TOP], top_ref[TOP];
     if (has_nan(got, n) || has_nan(ref, n))
-        return INFINITY;
+        return (one_row){.kl = INFINITY};
     int n_got = top_of(top_got, got, n), n_ref = top_of(top_ref, ref, n), common = 0;
     for (int i = 0; i < n_got; i++)
         for (int j = 0; j < n_ref; j++)
             common += top_got[i] == top_ref[j];
-    a->n_top1_equal += ref[top_got[0]] == ref[top_ref[0]];
-    a->top5_overlap += (double)common / n_ref;
-    return divergence(got, ref, n, got[top_got[0]], ref[top_ref[0]]);
+    return (one_row){.kl = divergence(got, ref, n, got[top_got[0]], ref[top_ref[0]]),
+                     .overlap = (double)common / n_ref,
+                     .same_top = ref[top_got[0]] == ref[top_ref[0]]};
+}
+
+static void add_block(assay_agreement *a, int prompt, int step, int64_t first, const double *got,
+                      const double *ref, int64_t n_rows, int64_t n_vocab)
+{
+    one_row rows[BLOCK];
+#pragma omp parallel for schedule(dynamic, 1) if (n_rows * n_vocab > 1 << 14)
+    for (int64_t r = 0; r < n_rows; r++)
+        rows[r] = look_at_row(got + r * n_vocab, ref + r * n_vocab, n_vocab);
+    for (int64_t r = 0; r < n_rows; r++) {
+        a->n_rows++;
+        a->n_top1_equal += rows[r].same_top;
+        a->top5_overlap += rows[r].overlap;
+        a->kl_mean += rows[r].kl;
+        if (a->worst_position < 0 || rows[r].kl > a->kl_max) {
+            a->kl_max = rows[r].kl;
+            a->worst_position = first + r;
+            a->prompt = prompt;
+            a->step = step;
+        }
+    }
 }
 
 void assay_agreement_add(assay_agreement *agreement, int prompt, int step, int64_t first,
                          const double *got, const double *ref, int64_t n_rows, int64_t n_vocab)
 {
-    for (int64_t r = 0; r < n_rows && n_vocab > 0; r++) {
-        double kl = add_row(agreement, got + r * n_vocab, ref + r * n_vocab, n_vocab);
-        agreement->n_rows++;
-        agreement->kl_mean += kl;
-        if (agreement->worst_position < 0 || kl > agreement->kl_max) {
-            agreement->kl_max = kl;
-            agreement->worst_position = first + r;
-            agreement->prompt = prompt;
-            agreement->step = step;
-        }
-    }
+    for (int64_t r = 0; r < n_rows && n_vocab > 0; r += BLOCK)
+        add_block(agreement, prompt, step, first + r, got + r * n_vocab, ref + r * n_vocab,
+                  n_rows - r < BLOCK ? n_rows - r : BLOCK, n_vocab);
 }
 
 void assay_agreement_finish(assay_agreement *agreement)

@@ -46,7 +46,7 @@ typedef struct assay_metrics {
  *
  * Elements that are not finite on both sides alike take no part in the sums; a row with a mask that
  * differs or a NaN has the error infinity. A zero reference row: got zero ? 0 : infinity. Sums per
- * row left to right, rows in order, whatever the number of threads.
+ * row in eight interleaved parts (metric.h), rows in order, whatever the number of threads.
  */
 void assay_metrics_of(assay_metrics *out, const double *got, const double *ref, int64_t n_rows,
                       int64_t n_cols, double bound);

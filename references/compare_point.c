@@ -7,6 +7,7 @@
 
 #include "references/agreement.h"
 #include "references/compare_private.h"
+#include "references/contrast.h"
 #include "references/median.h"
 #include "references/metric.h"
 #include "references/slab.h"
@@ -55,39 +56,79 @@ static bool by_expert(assay_point point)
            (point >= ASSAY_POINT_MOE_EXPERT_GATE && point <= ASSAY_POINT_MOE_EXPERT_DOWN);
 }
 
-/* Puts the slots of the chosen experts into the order of the reference's ids: two runs may list the
- * same experts in another order. Slots without a partner stay where they are. */
-static assay_status order_slots(assay_slab *slab, const group *g, const assay_pair *pair, int side)
+/* ids [2] of the chosen experts of candidate (or twin) and reference; n_cols 0: unknown. */
+static assay_status read_choices(assay_slab ids[2], const group *g, const assay_pair *pair,
+                                 int side)
 {
-    assay_slab ids[2] = {{0}, {0}};
     const int sides[2] = {side, REFERENCE};
-    assay_status s = ASSAY_OK;
-    for (int i = 0; i < 2 && s == ASSAY_OK; i++) {
+    for (int i = 0; i < 2; i++) {
         const assay_seen *seen =
             assay_run_find(g->c->run[sides[i]], g->match->prompt[sides[i]], pair->step[sides[i]],
                            ASSAY_POINT_MOE_TOPK, g->layer);
         int64_t from = 0, until = -1;
         if (seen && seen->has_values)
-            s = assay_slab_range(&from, &until, seen, step_of(g, pair, sides[i]));
-        if (s == ASSAY_OK && from <= pair->first && pair->end <= until)
-            s = assay_slab_read(&ids[i], g->c->run[sides[i]], seen, step_of(g, pair, sides[i]),
-                                pair->first, pair->end, -1);
+            ASSAY_TRY(assay_slab_range(&from, &until, seen, step_of(g, pair, sides[i])));
+        if (from <= pair->first && pair->end <= until)
+            ASSAY_TRY(assay_slab_read(&ids[i], g->c->run[sides[i]], seen,
+                                      step_of(g, pair, sides[i]), pair->first, pair->end, -1));
     }
-    int64_t used = slab->n_sub > 1 ? slab->n_sub : slab->n_cols,
-            width = slab->n_sub * slab->n_cols / (used ? used : 1);
-    double *row = NULL;
+    return ASSAY_OK;
+}
+
+/* Where each slot's expert stands; slots without a partner stay where they are. */
+static bool find_order(int32_t *order, const double *mine, const double *wanted, int64_t used)
+{
+    bool moved = false;
+    for (int64_t u = 0; u < used; u++) {
+        order[u] = (int32_t)u;
+        for (int64_t v = 0; v < used; v++)
+            if (mine[v] == wanted[u])
+                order[u] = (int32_t)v;
+        moved = moved || order[u] != u;
+    }
+    return moved;
+}
+
+/* One number a slot: the values themselves are put in order. */
+static assay_status order_columns(assay_rows_seen *rows, const int32_t *order)
+{
+    double *x, *room;
+    int64_t n = rows->n_cols;
+    ASSAY_TRY(assay_alloc(&x, (size_t)((rows->n_tokens + 1) * n), sizeof *x, "slots"));
+    room = x + rows->n_tokens * n;
+    for (int64_t t = 0; t < rows->n_tokens; t++) {
+        const double *row = assay_rows_at(rows, t, 0, room);
+        for (int64_t u = 0; u < n; u++)
+            x[t * n + u] = row[order[t * n + u]];
+    }
+    assay_stored_clear(&rows->values);
+    rows->values = (assay_stored){x, ASSAY_DTYPE_F64, x};
+    rows->first = 0;
+    rows->n_t = rows->n_tokens;
+    rows->n_inner = n;
+    return ASSAY_OK;
+}
+
+/* Puts the slots of the chosen experts into the order of the reference's ids: two runs may list the
+ * same experts in another order. */
+static assay_status order_slots(assay_rows_seen *rows, const group *g, const assay_pair *pair,
+                                int side)
+{
+    assay_slab ids[2] = {{0}, {0}};
+    bool moved = false;
+    int32_t *order = NULL;
+    int64_t used = rows->n_sub > 1 ? rows->n_sub : rows->n_cols;
+    assay_status s = read_choices(ids, g, pair, side);
     if (s == ASSAY_OK && ids[0].x && ids[1].x && ids[0].n_cols == used && ids[1].n_cols == used)
-        s = assay_alloc(&row, (size_t)(used * width), sizeof *row, "slots");
-    for (int64_t t = 0; row && t < slab->n_tokens; t++) {
-        double *x = slab->x + t * used * width, *mine = ids[0].x + t * used,
-               *wanted = ids[1].x + t * used;
-        memcpy(row, x, (size_t)(used * width) * sizeof *row);
-        for (int64_t u = 0; u < used; u++)
-            for (int64_t v = 0; v < used; v++)
-                if (mine[v] == wanted[u])
-                    memcpy(x + u * width, row + v * width, (size_t)width * sizeof *row);
-    }
-    free(row);
+        s = assay_alloc(&order, (size_t)(rows->n_tokens * used), sizeof *order, "slots");
+    for (int64_t t = 0; order && t < rows->n_tokens; t++)
+        moved |= find_order(order + t * used, ids[0].x + t * used, ids[1].x + t * used, used);
+    if (s == ASSAY_OK && moved && rows->n_sub == 1)
+        s = order_columns(rows, order);
+    if (s == ASSAY_OK && moved && rows->n_sub > 1)
+        rows->order = order;
+    else
+        free(order);
     assay_slab_clear(&ids[0]);
     assay_slab_clear(&ids[1]);
     return s;
@@ -107,8 +148,8 @@ static assay_status shared_range(assay_pair *pair, const group *g, const assay_s
     return ASSAY_OK;
 }
 
-static assay_status read_slabs(assay_slab slabs[SIDES], const group *g, const assay_pair *pair,
-                               const assay_seen *const *seen)
+static assay_status look_at_rows(assay_rows_seen rows[SIDES], const group *g,
+                                 const assay_pair *pair, const assay_seen *const *seen)
 {
     int64_t keys = -1;
     for (int side = 0; side < SIDES; side++)
@@ -118,15 +159,15 @@ static assay_status read_slabs(assay_slab slabs[SIDES], const group *g, const as
     for (int side = 0; side < SIDES; side++) {
         if (!seen[side])
             continue;
-        ASSAY_TRY(assay_slab_read(&slabs[side], g->c->run[side], seen[side], step_of(g, pair, side),
+        ASSAY_TRY(assay_rows_look(&rows[side], g->c->run[side], seen[side], step_of(g, pair, side),
                                   pair->first, pair->end, keys));
         if (by_expert(g->point) && side != REFERENCE)
-            ASSAY_TRY(order_slots(&slabs[side], g, pair, side));
+            ASSAY_TRY(order_slots(&rows[side], g, pair, side));
     }
     return ASSAY_OK;
 }
 
-static bool same_shape(const assay_slab *a, const assay_slab *b)
+static bool same_shape(const assay_rows_seen *a, const assay_rows_seen *b)
 {
     return a->n_sub == b->n_sub && a->n_cols == b->n_cols;
 }
@@ -172,29 +213,7 @@ static uint8_t state_of(const group *g, int64_t position, bool twin)
     return state;
 }
 
-/* Gains of the tokens that stand behind no flip. */
-static assay_status add_gains(const group *g, int side, const assay_slab *got,
-                              const assay_slab *ref, const uint8_t *state)
-{
-    uint8_t dirty = side == TWIN ? TWIN_OWN | TWIN_CONTEXT : OWN | CONTEXT;
-    int64_t width = got->n_sub * got->n_cols, kept = 0;
-    double *x, *y;
-    ASSAY_TRY(assay_alloc(&x, (size_t)(2 * got->n_tokens * width), sizeof *x, "gains"));
-    y = x + got->n_tokens * width;
-    for (int64_t t = 0; t < got->n_tokens; t++) {
-        if (state[t * got->n_sub] & dirty)
-            continue;
-        memcpy(x + kept * width, got->x + t * width, (size_t)width * sizeof *x);
-        memcpy(y + kept * width, ref->x + t * width, (size_t)width * sizeof *x);
-        kept++;
-    }
-    assay_status s =
-        assay_gain_add(g->c->gain[side], g->point, g->layer, x, y, kept, got->n_sub, got->n_cols);
-    free(x);
-    return s;
-}
-
-static void fail_shape(group *g, const assay_slab *got, const assay_slab *ref)
+static void fail_shape(group *g, const assay_rows_seen *got, const assay_rows_seen *ref)
 {
     if (g->item.why[0])
         return;
@@ -205,24 +224,28 @@ static void fail_shape(group *g, const assay_slab *got, const assay_slab *ref)
 }
 
 /* Puts the rows of one pair behind those that are there. */
-static assay_status add_rows(group *g, const assay_pair *pair, int index, assay_slab slabs[SIDES])
+static assay_status add_rows(group *g, const assay_pair *pair, int index,
+                             const assay_rows_seen rows[SIDES])
 {
-    assay_slab *got = &slabs[CANDIDATE], *ref = &slabs[REFERENCE], *twin = &slabs[TWIN];
+    const assay_rows_seen *got = &rows[CANDIDATE], *ref = &rows[REFERENCE], *twin = &rows[TWIN];
     int64_t n_rows = got->n_tokens * got->n_sub;
     assay_metrics m, ignored;
-    bool has_twin = twin->x && same_shape(twin, ref);
+    bool has_twin = twin->values.data && same_shape(twin, ref);
     ASSAY_TRY(make_room(g, n_rows));
     double *errors = g->error[CANDIDATE] + g->n, *twin_errors = g->error[TWIN] + g->n;
-    assay_metrics_with_rows(&m, errors, got->x, ref->x, n_rows, got->n_cols, INFINITY);
-    if (has_twin)
-        assay_metrics_with_rows(&ignored, twin_errors, twin->x, ref->x, n_rows, got->n_cols,
-                                INFINITY);
+    uint8_t *state = g->state + g->n;
     for (int64_t r = 0; r < n_rows; r++) {
-        g->state[g->n + r] = state_of(g, pair->first + r / got->n_sub, has_twin);
+        state[r] =
+            r % got->n_sub ? state[r - 1] : state_of(g, pair->first + r / got->n_sub, has_twin);
         g->pair_of[g->n + r] = index;
         if (!has_twin)
             twin_errors[r] = NAN;
     }
+    ASSAY_TRY(assay_contrast(&m, errors, g->c->gain[CANDIDATE], g->point, g->layer, got, ref, state,
+                             OWN | CONTEXT));
+    if (has_twin)
+        ASSAY_TRY(assay_contrast(&ignored, twin_errors, g->c->gain[TWIN], g->point, g->layer, twin,
+                                 ref, state, TWIN_OWN | TWIN_CONTEXT));
     if (m.n_mask_differ + m.n_nan && g->mask_pair < 0)
         g->mask_pair = index;
     if (g->worst_pair < 0 || m.row_rel_max > g->worst) {
@@ -231,10 +254,29 @@ static assay_status add_rows(group *g, const assay_pair *pair, int index, assay_
         g->item.metrics = m;
         g->item.step = pair->step[CANDIDATE];
     }
-    ASSAY_TRY(add_gains(g, CANDIDATE, got, ref, g->state + g->n));
-    if (has_twin)
-        ASSAY_TRY(add_gains(g, TWIN, twin, ref, g->state + g->n));
     g->n += n_rows;
+    return ASSAY_OK;
+}
+
+/* The logits' agreement, a few rows at a time. */
+static assay_status add_agreement(const group *g, const assay_pair *pair,
+                                  const assay_rows_seen *got, const assay_rows_seen *ref)
+{
+    enum { ROWS = 64 };
+    int64_t n = got->n_cols;
+    double *x, *y;
+    ASSAY_TRY(assay_alloc(&x, (size_t)(2 * ROWS * n), sizeof *x, "logits"));
+    y = x + ROWS * n;
+    for (int64_t first = 0; first < got->n_tokens; first += ROWS) {
+        int64_t n_rows = got->n_tokens - first < ROWS ? got->n_tokens - first : ROWS;
+        for (int64_t r = 0; r < n_rows; r++) {
+            assay_rows_copy(x + r * n, got, first + r, 0);
+            assay_rows_copy(y + r * n, ref, first + r, 0);
+        }
+        assay_agreement_add(&g->c->agreement, g->match->prompt[CANDIDATE], pair->step[CANDIDATE],
+                            pair->first + first, x, y, n_rows, n);
+    }
+    free(x);
     return ASSAY_OK;
 }
 
@@ -252,7 +294,7 @@ static assay_status add_pair(group *g, int index)
 {
     assay_pair pair = g->pairs[index];
     const assay_seen *seen[SIDES];
-    assay_slab slabs[SIDES] = {{0}, {0}, {0}};
+    assay_rows_seen rows[SIDES] = {{0}, {0}, {0}};
     for (int side = 0; side < SIDES; side++)
         seen[side] = seen_of(g, &pair, side);
     if (!seen[CANDIDATE] || !seen[REFERENCE])
@@ -271,18 +313,16 @@ static assay_status add_pair(group *g, int index)
     }
     double floor = floor_for(seen[REFERENCE], assay_run_about(g->c->run[CANDIDATE])->dtype);
     g->floor = floor > g->floor ? floor : g->floor;
-    assay_status s = read_slabs(slabs, g, &pair, seen);
-    if (s == ASSAY_OK && !same_shape(&slabs[CANDIDATE], &slabs[REFERENCE]))
-        fail_shape(g, &slabs[CANDIDATE], &slabs[REFERENCE]);
+    assay_status s = look_at_rows(rows, g, &pair, seen);
+    bool same = s == ASSAY_OK && same_shape(&rows[CANDIDATE], &rows[REFERENCE]);
+    if (s == ASSAY_OK && !same)
+        fail_shape(g, &rows[CANDIDATE], &rows[REFERENCE]);
     else if (s == ASSAY_OK)
-        s = add_rows(g, &pair, index, slabs);
-    if (s == ASSAY_OK && g->point == ASSAY_POINT_LOGITS && slabs[CANDIDATE].n_sub == 1 &&
-        same_shape(&slabs[CANDIDATE], &slabs[REFERENCE]))
-        assay_agreement_add(&g->c->agreement, g->match->prompt[CANDIDATE], pair.step[CANDIDATE],
-                            pair.first, slabs[CANDIDATE].x, slabs[REFERENCE].x,
-                            slabs[CANDIDATE].n_tokens, slabs[CANDIDATE].n_cols);
+        s = add_rows(g, &pair, index, rows);
+    if (s == ASSAY_OK && same && g->point == ASSAY_POINT_LOGITS && rows[CANDIDATE].n_sub == 1)
+        s = add_agreement(g, &pair, &rows[CANDIDATE], &rows[REFERENCE]);
     for (int side = 0; side < SIDES; side++)
-        assay_slab_clear(&slabs[side]);
+        assay_rows_clear(&rows[side]);
     return s;
 }
 
@@ -365,38 +405,56 @@ static void judge(assay_compared *item, const row_errors *mine)
                  mine->median, item->bound_median, assay_bound_source_name(item->bound_source));
 }
 
+/* The first element beyond the bound, among the rows of one pair. */
+static assay_status find_first_bad(assay_compared *item, const group *g, const assay_pair *pair,
+                                   const assay_seen *seen, const assay_rows_seen rows[SIDES],
+                                   double bound)
+{
+    const assay_rows_seen *got = &rows[CANDIDATE], *ref = &rows[REFERENCE];
+    int64_t n = got->n_cols, bad = -1;
+    double *x;
+    ASSAY_TRY(assay_alloc(&x, (size_t)(2 * n), sizeof *x, "values"));
+    for (int64_t r = 0; r < got->n_tokens * got->n_sub && bad < 0; r++) {
+        int64_t t = r / got->n_sub, sub = r % got->n_sub;
+        assay_rows_copy(x, got, t, sub);
+        assay_rows_copy(x + n, ref, t, sub);
+        bad = assay_row_first_bad(x, x + n, n, bound);
+        if (bad < 0)
+            continue;
+        assay_slab_coordinates(item->bad_at, seen, step_of(g, pair, CANDIDATE), pair->first, t, sub,
+                               bad);
+        item->metrics.first_bad = r * n + bad;
+        item->bad_got = x[bad];
+        item->bad_expected = x[n + bad];
+    }
+    free(x);
+    return ASSAY_OK;
+}
+
 /* Reads the pair with the largest error again: its numbers and its first bad element. */
 static assay_status look_closer(group *g, int index)
 {
     assay_pair pair = g->pairs[index];
     const assay_seen *seen[SIDES] = {seen_of(g, &pair, CANDIDATE), seen_of(g, &pair, REFERENCE),
                                      NULL};
-    assay_slab slabs[SIDES] = {{0}, {0}, {0}};
+    assay_rows_seen rows[SIDES] = {{0}, {0}, {0}};
     assay_compared *item = &g->item;
     double median = item->metrics.row_rel_median, largest = item->metrics.row_rel_max;
     ASSAY_TRY(shared_range(&pair, g, seen));
-    assay_status s = read_slabs(slabs, g, &pair, seen);
-    if (s == ASSAY_OK) {
-        const assay_slab *got = &slabs[CANDIDATE];
-        assay_metrics_of(&item->metrics, got->x, slabs[REFERENCE].x, got->n_tokens * got->n_sub,
-                         got->n_cols,
-                         median <= item->bound_median ? item->bound_max : item->bound_median);
-        int64_t bad = item->metrics.first_bad;
-        if (bad >= 0) {
-            assay_slab_coordinates(item->bad_at, seen[CANDIDATE], step_of(g, &pair, CANDIDATE),
-                                   pair.first, bad / got->n_cols / got->n_sub,
-                                   bad / got->n_cols % got->n_sub, bad % got->n_cols);
-            item->bad_got = got->x[bad];
-            item->bad_expected = slabs[REFERENCE].x[bad];
-        }
-        item->step = pair.step[CANDIDATE];
-        item->candidate = seen[CANDIDATE];
-        item->reference = seen[REFERENCE];
-        item->metrics.row_rel_median = median;
-        item->metrics.row_rel_max = largest;
-    }
+    assay_status s = look_at_rows(rows, g, &pair, seen);
+    if (s == ASSAY_OK)
+        s = assay_contrast(&item->metrics, NULL, NULL, g->point, g->layer, &rows[CANDIDATE],
+                           &rows[REFERENCE], NULL, 0);
+    if (s == ASSAY_OK)
+        s = find_first_bad(item, g, &pair, seen[CANDIDATE], rows,
+                           median <= item->bound_median ? item->bound_max : item->bound_median);
+    item->step = pair.step[CANDIDATE];
+    item->candidate = seen[CANDIDATE];
+    item->reference = seen[REFERENCE];
+    item->metrics.row_rel_median = median;
+    item->metrics.row_rel_max = largest;
     for (int side = 0; side < SIDES; side++)
-        assay_slab_clear(&slabs[side]);
+        assay_rows_clear(&rows[side]);
     return s;
 }
 

@@ -130,6 +130,34 @@ static double ratio(double de, double ee)
     return ee > 0 ? 1 + de / ee : NAN;
 }
 
+assay_status assay_gain_add_sums(assay_gain *gain, assay_point point, int layer,
+                                 const double *row_gains, int64_t n_rows, const double *de,
+                                 const double *ee, int64_t n_heads, int64_t n_cols)
+{
+    int64_t width = n_heads * n_cols;
+    double *channels, *heads;
+    if (!n_rows || !width)
+        return ASSAY_OK;
+    ASSAY_TRY(assay_alloc(&channels, (size_t)(width + n_heads), sizeof *channels, "gains"));
+    heads = channels + width;
+    for (int64_t h = 0; h < n_heads; h++) {
+        double head_de = 0, head_ee = 0;
+        for (int64_t c = h * n_cols; c < (h + 1) * n_cols; c++) {
+            head_de += de[c];
+            head_ee += ee[c];
+            channels[c] = ratio(de[c], ee[c]);
+        }
+        heads[h] = ratio(head_de, head_ee);
+    }
+    assay_status s = keep(gain, point, layer, ASSAY_GAIN_ROW, row_gains, n_rows);
+    if (s == ASSAY_OK && n_heads > 1)
+        s = keep(gain, point, layer, ASSAY_GAIN_HEAD, heads, n_heads);
+    if (s == ASSAY_OK)
+        s = keep(gain, point, layer, ASSAY_GAIN_CHANNEL, channels, width);
+    free(channels);
+    return s;
+}
+
 assay_status assay_gain_add(assay_gain *gain, assay_point point, int layer, const double *got,
                             const double *expected, int64_t n_rows, int64_t n_heads, int64_t n_cols)
 {
@@ -138,26 +166,11 @@ assay_status assay_gain_add(assay_gain *gain, assay_point point, int layer, cons
     double *work;
     if (!n_rows || !width)
         return ASSAY_OK;
-    ASSAY_TRY(
-        assay_alloc(&work, (size_t)(2 * n_rows + 2 * width + n_heads), sizeof *work, "gains"));
-    double *weight = work, *rows = weight + n_rows, *de = rows + n_rows, *ee = de + width,
-           *heads = ee + width;
+    ASSAY_TRY(assay_alloc(&work, (size_t)(2 * n_rows + 2 * width), sizeof *work, "gains"));
+    double *weight = work, *rows = weight + n_rows, *de = rows + n_rows, *ee = de + width;
     weigh_rows(weight, rows, got, expected, n_rows, width);
-    assay_status s = keep(gain, point, layer, ASSAY_GAIN_ROW, rows, n_rows);
     sum_channels(de, ee, weight, got, expected, n_rows, width);
-    for (int64_t h = 0; h < n_heads; h++) {
-        double head_de = 0, head_ee = 0;
-        for (int64_t c = h * n_cols; c < (h + 1) * n_cols; c++) {
-            head_de += de[c];
-            head_ee += ee[c];
-            de[c] = ratio(de[c], ee[c]);
-        }
-        heads[h] = ratio(head_de, head_ee);
-    }
-    if (s == ASSAY_OK && n_heads > 1)
-        s = keep(gain, point, layer, ASSAY_GAIN_HEAD, heads, n_heads);
-    if (s == ASSAY_OK)
-        s = keep(gain, point, layer, ASSAY_GAIN_CHANNEL, de, width);
+    assay_status s = assay_gain_add_sums(gain, point, layer, rows, n_rows, de, ee, n_heads, n_cols);
     free(work);
     return s;
 }

@@ -59,6 +59,12 @@ assay_status assay_gain_add(assay_gain *gain, assay_point point, int layer, cons
                             const double *expected, int64_t n_rows, int64_t n_heads,
                             int64_t n_cols);
 
+/* The same from sums: row_gains [n_rows] (NaN: takes no part) and, over the rows that take part,
+ * the weighted <got - exp, exp> and <exp, exp> of each channel, de, ee [n_heads, n_cols]. */
+assay_status assay_gain_add_sums(assay_gain *gain, assay_point point, int layer,
+                                 const double *row_gains, int64_t n_rows, const double *de,
+                                 const double *ee, int64_t n_heads, int64_t n_cols);
+
 /* Forgets what was added for a point of one layer. */
 void assay_gain_drop(assay_gain *gain, assay_point point, int layer);
 

@@ -372,6 +372,19 @@ void assay_plan_identity(assay_plan *out, const int64_t *dims, int n_dims)
     *out = plan;
 }
 
+bool assay_plan_is_identity(const assay_plan *plan)
+{
+    int behind = -1;
+    bool same = plan->order == ORDER_NONE && assay_plan_n_in(plan) == assay_plan_n_out(plan);
+    for (int i = 0; i < plan->n; i++)
+        same = same && plan->start[i] == 0 && plan->length[i] == plan->size[i];
+    for (int i = 0; i < plan->n_out; i++) {
+        same = same && (plan->from[i] > behind || plan->dims[i] == 1);
+        behind = plan->from[i] > behind ? plan->from[i] : behind;
+    }
+    return same;
+}
+
 int64_t assay_plan_n_in(const assay_plan *plan)
 {
     int64_t n = 1;

@@ -85,6 +85,8 @@ assay_status assay_layout_plan(assay_plan *out, const assay_layout *layout, cons
                                const assay_profile *profile);
 /* As it lies, with the axes it has (at most ASSAY_MAX_DIMS). */
 void assay_plan_identity(assay_plan *out, const int64_t *dims, int n_dims);
+/* Whether values come out as they lie. */
+bool assay_plan_is_identity(const assay_plan *plan);
 int64_t assay_plan_n_in(const assay_plan *plan);
 int64_t assay_plan_n_out(const assay_plan *plan);
 /* out: n_out, in: n_in; not the same memory. */

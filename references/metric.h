@@ -12,9 +12,27 @@ typedef struct assay_metric {
 int assay_metric_count(void);
 const assay_metric *assay_metric_at(int index);
 
-/* assay_metrics_of, and the relative error of each row into row_errors [n_rows] (NULL: not wanted).
+/* Sums of one row over the elements that are finite on both sides; d = got - ref. */
+typedef struct assay_row_sums {
+    double gg, rr, dd, dr, max_abs;
+    int64_t n, n_mask_differ, n_nan;
+} assay_row_sums;
+
+/* Eight interleaved partial sums, added pairwise at the end; a row with an element that is not
+ * finite: left to right. */
+assay_row_sums assay_row_sums_of(const double *got, const double *ref, int64_t n);
+/* Relative error and gain (NaN: none) of a row. */
+double assay_row_rel(const assay_row_sums *sums);
+double assay_row_gain(const assay_row_sums *sums);
+/* First element of a row that is off by more than bound x the row's root mean square, or whose mask
+ * differs; -1: none, or the row is within the bound as a whole. */
+int64_t assay_row_first_bad(const double *got, const double *ref, int64_t n, double bound);
+
+/*
+ * Metrics of n_rows rows of n_cols elements from their sums; first_bad stays -1. row_errors:
+ * [n_rows], or NULL. Without memory every number stays NaN, which no bound lets pass.
  */
-void assay_metrics_with_rows(assay_metrics *out, double *row_errors, const double *got,
-                             const double *ref, int64_t n_rows, int64_t n_cols, double bound);
+void assay_metrics_from_rows(assay_metrics *out, double *row_errors, const assay_row_sums *rows,
+                             int64_t n_rows, int64_t n_cols);
 
 #endif

@@ -1,6 +1,8 @@
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "engine/base/wide.h"
 #include "references/compare.h"
 #include "references/median.h"
 #include "references/metric.h"
@@ -9,20 +11,14 @@
 #error "isnan() must mean what it says"
 #endif
 
-/* Sums of one row over the elements that are finite on both sides; d = got - ref. */
-typedef struct row_sums {
-    double gg, rr, dd, dr, max_abs;
-    int64_t n, n_mask_differ, n_nan;
-} row_sums;
-
 static bool same_kind(double a, double b)
 {
     return (isinf(a) || isinf(b)) ? a == b : isnan(a) == isnan(b);
 }
 
-static row_sums sum_row(const double *got, const double *ref, int64_t n)
+static assay_row_sums sum_carefully(const double *got, const double *ref, int64_t n)
 {
-    row_sums s = {0};
+    assay_row_sums s = {0};
     for (int64_t i = 0; i < n; i++) {
         double g = got[i], r = ref[i], d = g - r;
         if (!isfinite(g) || !isfinite(r)) {
@@ -40,7 +36,70 @@ static row_sums sum_row(const double *got, const double *ref, int64_t n)
     return s;
 }
 
-static double rel_of(const row_sums *s)
+static inline double total(const assay_f64s *lanes)
+{
+    double s[ASSAY_LANES_F64];
+    memcpy(s, lanes, sizeof s);
+    for (int n = ASSAY_LANES_F64 / 2; n > 0; n /= 2)
+        for (int i = 0; i < n; i++)
+            s[i] += s[i + n];
+    return s[0];
+}
+
+static inline double largest(const assay_f64s *lanes)
+{
+    double s[ASSAY_LANES_F64], most = 0;
+    memcpy(s, lanes, sizeof s);
+    for (int i = 0; i < ASSAY_LANES_F64; i++)
+        most = s[i] > most ? s[i] : most;
+    return most;
+}
+
+/* Without a look at single elements: one that is not finite makes gg or rr so. */
+ASSAY_WIDEST static void sum_all(assay_row_sums *out, const double *got, const double *ref,
+                                 int64_t n)
+{
+    const assay_i64s no_sign = {INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX,
+                                INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX};
+    assay_f64s gg = {0}, rr = {0}, dd = {0}, dr = {0}, most = {0};
+    int64_t i = 0;
+    for (; i + ASSAY_LANES_F64 <= n; i += ASSAY_LANES_F64) {
+        assay_f64s g, r;
+        memcpy(&g, got + i, sizeof g);
+        memcpy(&r, ref + i, sizeof r);
+        assay_f64s d = g - r, size = (assay_f64s)((assay_i64s)d & no_sign);
+        assay_i64s more = size > most;
+        gg += g * g;
+        rr += r * r;
+        dd += d * d;
+        dr += d * r;
+        most = (assay_f64s)(((assay_i64s)size & more) | ((assay_i64s)most & ~more));
+    }
+    assay_row_sums rest = {.max_abs = largest(&most)};
+    for (; i < n; i++) {
+        double g = got[i], r = ref[i], d = g - r;
+        rest.gg += g * g;
+        rest.rr += r * r;
+        rest.dd += d * d;
+        rest.dr += d * r;
+        rest.max_abs = fabs(d) > rest.max_abs ? fabs(d) : rest.max_abs;
+    }
+    *out = (assay_row_sums){.gg = total(&gg) + rest.gg,
+                            .rr = total(&rr) + rest.rr,
+                            .dd = total(&dd) + rest.dd,
+                            .dr = total(&dr) + rest.dr,
+                            .max_abs = rest.max_abs,
+                            .n = n};
+}
+
+assay_row_sums assay_row_sums_of(const double *got, const double *ref, int64_t n)
+{
+    assay_row_sums s;
+    sum_all(&s, got, ref, n);
+    return isfinite(s.gg) && isfinite(s.rr) ? s : sum_carefully(got, ref, n);
+}
+
+double assay_row_rel(const assay_row_sums *s)
 {
     if (s->n_mask_differ || s->n_nan || !isfinite(s->rr) || !isfinite(s->dd))
         return INFINITY;
@@ -53,7 +112,7 @@ static double rel_of(const row_sums *s)
  * 1 - cos without cancellation: sin^2 = |got - gain ref|^2 / |got|^2, and the numerator is
  * |d|^2 - <d, ref>^2 / |ref|^2.
  */
-static double one_minus_cos(const row_sums *s)
+static double one_minus_cos(const assay_row_sums *s)
 {
     if (!(s->rr > 0) || !(s->gg > 0))
         return s->rr > 0 || s->gg > 0 ? 1 : 0;
@@ -64,7 +123,7 @@ static double one_minus_cos(const row_sums *s)
     return rest > 0 ? rest / (1 + cosine) : 0;
 }
 
-static double gain_of(const row_sums *s)
+double assay_row_gain(const assay_row_sums *s)
 {
     return s->rr > 0 ? 1 + s->dr / s->rr : NAN;
 }
@@ -76,29 +135,27 @@ static bool is_bad(double got, double ref, double limit)
     return !(fabs(got - ref) <= limit);
 }
 
-static int64_t first_bad(const double *got, const double *ref, const row_sums *rows, int64_t n_rows,
-                         int64_t n_cols, double bound)
+int64_t assay_row_first_bad(const double *got, const double *ref, int64_t n, double bound)
 {
-    for (int64_t r = 0; r < n_rows; r++) {
-        if (rel_of(&rows[r]) <= bound)
-            continue;
-        double limit = rows[r].n ? bound * sqrt(rows[r].rr / (double)rows[r].n) : 0;
-        for (int64_t c = 0; c < n_cols; c++)
-            if (is_bad(got[r * n_cols + c], ref[r * n_cols + c], limit))
-                return r * n_cols + c;
-    }
+    assay_row_sums row = assay_row_sums_of(got, ref, n);
+    if (assay_row_rel(&row) <= bound)
+        return -1;
+    double limit = row.n ? bound * sqrt(row.rr / (double)row.n) : 0;
+    for (int64_t c = 0; c < n; c++)
+        if (is_bad(got[c], ref[c], limit))
+            return c;
     return -1;
 }
 
 /* Row errors and gains, the worst row and the medians. work: [2 n_rows]. */
-static void judge_rows(assay_metrics *out, const row_sums *rows, int64_t n_rows, double *work)
+static void judge_rows(assay_metrics *out, const assay_row_sums *rows, int64_t n_rows, double *work)
 {
     double *errors = work, *gains = work + n_rows;
     int64_t n_gains = 0;
     out->row_rel_max = n_rows ? -1 : NAN;
     for (int64_t r = 0; r < n_rows; r++) {
-        double gain = gain_of(&rows[r]);
-        errors[r] = rel_of(&rows[r]);
+        double gain = assay_row_gain(&rows[r]);
+        errors[r] = assay_row_rel(&rows[r]);
         if (errors[r] > out->row_rel_max) {
             out->row_rel_max = errors[r];
             out->worst_row = r;
@@ -110,14 +167,24 @@ static void judge_rows(assay_metrics *out, const row_sums *rows, int64_t n_rows,
     out->gain_row_median = assay_median(gains, n_gains);
 }
 
-void assay_metrics_of(assay_metrics *out, const double *got, const double *ref, int64_t n_rows,
-                      int64_t n_cols, double bound)
+static assay_row_sums sum_rows(const assay_row_sums *rows, int64_t n_rows)
 {
-    assay_metrics_with_rows(out, NULL, got, ref, n_rows, n_cols, bound);
+    assay_row_sums whole = {0};
+    for (int64_t r = 0; r < n_rows; r++) {
+        whole.gg += rows[r].gg;
+        whole.rr += rows[r].rr;
+        whole.dd += rows[r].dd;
+        whole.dr += rows[r].dr;
+        whole.n += rows[r].n;
+        whole.n_mask_differ += rows[r].n_mask_differ;
+        whole.n_nan += rows[r].n_nan;
+        whole.max_abs = rows[r].max_abs > whole.max_abs ? rows[r].max_abs : whole.max_abs;
+    }
+    return whole;
 }
 
-void assay_metrics_with_rows(assay_metrics *out, double *row_errors, const double *got,
-                             const double *ref, int64_t n_rows, int64_t n_cols, double bound)
+void assay_metrics_from_rows(assay_metrics *out, double *row_errors, const assay_row_sums *rows,
+                             int64_t n_rows, int64_t n_cols)
 {
     ASSAY_BUG_IF(n_rows < 0 || n_cols < 0);
     *out = (assay_metrics){.n = n_rows * n_cols,
@@ -131,36 +198,36 @@ void assay_metrics_with_rows(assay_metrics *out, double *row_errors, const doubl
                            .gain_row_median = NAN,
                            .worst_row = -1,
                            .first_bad = -1};
-    row_sums *rows = malloc(((size_t)n_rows + 1) * sizeof *rows), whole = {0};
-    double *work = malloc((2 * (size_t)n_rows + 1) * sizeof *work);
-    if (rows && work &&
-        out->n) { /* without memory every number stays NaN, which no bound lets pass */
-#pragma omp parallel for schedule(static) if (out->n > 1 << 16)
-        for (int64_t r = 0; r < n_rows; r++)
-            rows[r] = sum_row(got + r * n_cols, ref + r * n_cols, n_cols);
-        for (int64_t r = 0; r < n_rows; r++) {
-            whole.gg += rows[r].gg;
-            whole.rr += rows[r].rr;
-            whole.dd += rows[r].dd;
-            whole.dr += rows[r].dr;
-            whole.n += rows[r].n;
-            whole.n_mask_differ += rows[r].n_mask_differ;
-            whole.n_nan += rows[r].n_nan;
-            whole.max_abs = rows[r].max_abs > whole.max_abs ? rows[r].max_abs : whole.max_abs;
-        }
+    double *work = rows ? malloc((2 * (size_t)n_rows + 1) * sizeof *work) : NULL;
+    if (work && out->n) {
+        const assay_row_sums whole = sum_rows(rows, n_rows);
         out->n_mask_differ = whole.n_mask_differ;
         out->n_nan = whole.n_nan;
-        out->rel = rel_of(&whole);
+        out->rel = assay_row_rel(&whole);
         out->one_minus_cos = one_minus_cos(&whole);
-        out->gain = gain_of(&whole);
+        out->gain = assay_row_gain(&whole);
         out->max_abs = whole.n_mask_differ || whole.n_nan ? INFINITY : whole.max_abs;
-        out->first_bad = first_bad(got, ref, rows, n_rows, n_cols, bound);
         judge_rows(out, rows, n_rows, work);
     }
     for (int64_t r = 0; r < n_rows && row_errors; r++)
-        row_errors[r] = rows && work && n_cols ? rel_of(&rows[r]) : NAN;
-    free(rows);
+        row_errors[r] = work && n_cols ? assay_row_rel(&rows[r]) : NAN;
     free(work);
+}
+
+void assay_metrics_of(assay_metrics *out, const double *got, const double *ref, int64_t n_rows,
+                      int64_t n_cols, double bound)
+{
+    ASSAY_BUG_IF(n_rows < 0 || n_cols < 0);
+    assay_row_sums *rows = malloc(((size_t)n_rows + 1) * sizeof *rows);
+#pragma omp parallel for schedule(static) if (n_rows * n_cols > 1 << 16)
+    for (int64_t r = 0; r < (rows ? n_rows : 0); r++)
+        rows[r] = assay_row_sums_of(got + r * n_cols, ref + r * n_cols, n_cols);
+    assay_metrics_from_rows(out, NULL, rows, n_rows, n_cols);
+    for (int64_t r = 0; r < n_rows && rows && out->first_bad < 0; r++) {
+        int64_t bad = assay_row_first_bad(got + r * n_cols, ref + r * n_cols, n_cols, bound);
+        out->first_bad = bad < 0 ? -1 : r * n_cols + bad;
+    }
+    free(rows);
 }
 
 #define X(id, name, member, meaning)                                                               \

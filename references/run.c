@@ -41,6 +41,7 @@ void assay_run_close(assay_run *run)
     for (int i = 0; i < run->n_files; i++) {
         if (run->files[i].id >= 0)
             H5Fclose(run->files[i].id);
+        assay_run_unmap(&run->files[i]);
         free(run->files[i].path);
     }
     free(run->files);
@@ -79,9 +80,11 @@ static assay_status open_files(assay_run *run, assay_run_options *options, const
     run->n_files = n;
     for (int i = 0; i < n; i++) {
         ASSAY_TRY(split_prompt(run, &run->files[i].path, &options->prompt, paths[i]));
-        ASSAY_TRY(assay_folder_is(run->files[i].path)
-                      ? assay_folder_open(&run->files[i].id, run->files[i].path)
-                      : assay_h5_open(&run->files[i].id, run->files[i].path));
+        bool is_folder = assay_folder_is(run->files[i].path);
+        ASSAY_TRY(is_folder ? assay_folder_open(&run->files[i].id, run->files[i].path)
+                            : assay_h5_open(&run->files[i].id, run->files[i].path));
+        if (!is_folder) /* a folder's or an archive's values are in memory */
+            assay_run_map(&run->files[i]);
     }
     run->info.path = run->files[0].path;
     return ASSAY_OK;

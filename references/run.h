@@ -148,6 +148,21 @@ void assay_run_mark(const assay_run *run, const assay_seen *seen);
 bool assay_run_is_marked(const assay_run *run, const assay_seen *seen);
 void assay_run_unmark(assay_run *run);
 
+/* A value as it lies, where that is canonical layout already. */
+typedef struct assay_stored {
+    const void *data;  /* dense, canonical axes; of the file's mapping unless owned */
+    assay_dtype dtype; /* F64, F32, F16 or BF16 */
+    void *owned;
+} assay_stored;
+
+/* The same values as assay_run_read gives, without a copy where the file holds them in one piece.
+ * Alive as long as the run, until assay_stored_clear. A file that is cut short by somebody else
+ * meanwhile ends the process (SIGBUS). */
+assay_status assay_run_look(assay_stored *out, const assay_run *run, const assay_seen *seen);
+void assay_stored_clear(assay_stored *stored);
+/* Values [first, first + n) as float64; format F64: the pointer itself, else widened into room. */
+const double *assay_stored_at(const assay_stored *stored, int64_t first, int64_t n, double *room);
+
 /* Calls `line` with a sentence for each pair of values that should differ and are bit-equal
  * (probes/selfcheck.h). Reads everything once. */
 typedef assay_status assay_run_line_fn(void *user, const char *text);

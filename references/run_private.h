@@ -55,6 +55,8 @@ typedef struct assay_run_file {
     char *path;
     hid_t id;
     int rank;
+    const void *map; /* the whole file; NULL: it could not be mapped */
+    size_t n_map;
 } assay_run_file;
 
 struct assay_run {
@@ -113,6 +115,15 @@ assay_status assay_run_join_ranks(assay_run *run);
 assay_prompt_data *assay_run_prompt_named(const assay_run *run, const char *name);
 /* Attributes rank and ranks of a file; checks that all files say the same number. */
 assay_status assay_run_read_ranks(assay_run *run, int file);
+
+/* The file's mapping, where that can be had. */
+void assay_run_map(assay_run_file *file);
+void assay_run_unmap(assay_run_file *file);
+/* A value by way of HDF5 and the plan. */
+assay_status assay_run_read_converted(double *out, const assay_run *run, const assay_seen *seen);
+/* Whether the stored bytes are those that were written, where the file can tell. bytes: where they
+ * lie in memory; NULL: they are read for it. */
+assay_status assay_run_check(const assay_run *run, const assay_source *source, const void *bytes);
 
 /* Profile of a producer; model_class refines it. */
 const assay_profile *assay_profile_for(const char *producer, const char *model_class);

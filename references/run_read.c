@@ -6,44 +6,56 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "probes/recorder.h"
 #include "references/run_private.h"
 
-static assay_status check_seal(hid_t file, const char *path)
+static assay_status check_seal(const assay_run *run, const assay_source *source, const void *bytes)
 {
+    hid_t file = run->files[source->file].id;
+    const assay_h5_info *info = &source->info;
     char *said = NULL, is[65];
     bool found;
-    ASSAY_TRY(assay_h5_attr_text(&said, &found, file, path, "sha256"));
-    assay_status s = assay_h5_sha256(is, file, path);
+    ASSAY_TRY(assay_h5_attr_text(&said, &found, file, source->path, "sha256"));
+    assay_status s = bytes ? assay_sha256_hex(is, bytes, (size_t)info->count * info->element_bytes)
+                           : assay_h5_sha256(is, file, source->path);
     if (s == ASSAY_OK && (!found || strcmp(said, is)))
         s = assay_fail(ASSAY_BAD_FILE,
-                       "'%s' was changed after it was written: SHA-256 %s, recorded %s", path, is,
-                       found ? said : "none");
+                       "'%s' was changed after it was written: SHA-256 %s, recorded %s",
+                       source->path, is, found ? said : "none");
     free(said);
     return s;
 }
 
-static assay_status check_sum(hid_t file, const char *path)
+static assay_status check_sum(const assay_run *run, const assay_source *source, const void *bytes)
 {
+    hid_t file = run->files[source->file].id;
     uint64_t said, is;
     bool found;
-    ASSAY_TRY(assay_h5_attr_u64(&said, &found, file, path, "checksum"));
-    ASSAY_TRY(assay_h5_checksum(&is, file, path));
+    ASSAY_TRY(assay_h5_attr_u64(&said, &found, file, source->path, "checksum"));
+    if (bytes)
+        is = assay_checksum_of(bytes, source->info.element_bytes, source->info.count);
+    else
+        ASSAY_TRY(assay_h5_checksum(&is, file, source->path));
     if (found && said != is)
         return assay_fail(ASSAY_BAD_FILE,
                           "'%s' was changed after it was written: checksum %016llx, recorded "
                           "%016llx (whoever means to change it removes the attribute)",
-                          path, (unsigned long long)is, (unsigned long long)said);
+                          source->path, (unsigned long long)is, (unsigned long long)said);
     return ASSAY_OK;
+}
+
+assay_status assay_run_check(const assay_run *run, const assay_source *source, const void *bytes)
+{
+    assay_status s = source->is_sealed   ? check_seal(run, source, bytes)
+                     : source->is_summed ? check_sum(run, source, bytes)
+                                         : ASSAY_OK;
+    return s == ASSAY_OK ? s : assay_within(s, "'%s'", run->files[source->file].path);
 }
 
 static assay_status read_source(double *out, const assay_run *run, const assay_source *source)
 {
     hid_t file = run->files[source->file].id;
-    assay_status seal = source->is_sealed   ? check_seal(file, source->path)
-                        : source->is_summed ? check_sum(file, source->path)
-                                            : ASSAY_OK;
-    if (seal != ASSAY_OK)
-        return assay_within(seal, "'%s'", run->files[source->file].path);
+    ASSAY_TRY(assay_run_check(run, source, NULL));
     if (source->packed == ASSAY_DTYPE_COUNT)
         return assay_h5_read_f64(out, file, source->path, &source->info);
     /* The words are read into the far half of the output and widened from the front. */
@@ -104,7 +116,7 @@ static assay_status read_parts(double *out, const assay_run *run, const assay_en
     return ASSAY_OK;
 }
 
-assay_status assay_run_read(double *out, const assay_run *run, const assay_seen *seen)
+assay_status assay_run_read_converted(double *out, const assay_run *run, const assay_seen *seen)
 {
     const assay_entry *e = (const assay_entry *)(const void *)seen;
     if (!seen->has_values)

@@ -40,38 +40,67 @@ assay_status assay_slab_range(int64_t *first, int64_t *end, const assay_seen *se
     return ASSAY_OK;
 }
 
-assay_status assay_slab_read(assay_slab *out, const assay_run *run, const assay_seen *seen,
+assay_status assay_rows_look(assay_rows_seen *out, const assay_run *run, const assay_seen *seen,
                              const assay_run_step *step, int64_t first, int64_t end, int64_t n_keys)
 {
-    int64_t from, until, count = 1, n_outer, n_inner, keep;
+    int64_t from, until, count = 1;
     int axis = axis_of(seen, 'T');
-    double *all = NULL, *x = NULL;
     ASSAY_TRY(assay_slab_range(&from, &until, seen, step));
     ASSAY_BUG_IF(first < from || end > until || first > end);
     for (int d = 0; d < seen->n_dims; d++)
         count *= seen->dims[d];
-    n_outer = axis ? seen->dims[0] : 1; /* heads in front of the tokens */
-    n_inner = seen->dims[seen->n_dims - 1];
-    int64_t n_t = seen->dims[axis],
-            n_middle = n_t && n_inner && n_outer ? count / (n_t * n_inner * n_outer) : 0;
+    int64_t n_outer = axis ? seen->dims[0] : 1; /* heads in front of the tokens */
+    int64_t n_inner = seen->dims[seen->n_dims - 1], n_t = seen->dims[axis];
+    int64_t n_middle = n_t && n_inner && n_outer ? count / (n_t * n_inner * n_outer) : 0;
     bool by_key = axis_of(seen, 'S') == seen->n_dims - 1;
-    keep = by_key && n_keys >= 0 && n_keys < n_inner ? n_keys : n_inner;
-    assay_slab slab = {.n_tokens = end - first, .n_sub = n_outer * n_middle, .n_cols = keep};
-    ASSAY_TRY(assay_alloc(&all, (size_t)count, sizeof *all, "values"));
-    assay_status s = assay_run_read(all, run, seen);
+    assay_rows_seen rows = {.n_tokens = end - first,
+                            .n_sub = n_outer * n_middle,
+                            .n_cols = by_key && n_keys >= 0 && n_keys < n_inner ? n_keys : n_inner,
+                            .first = first - from,
+                            .n_t = n_t,
+                            .n_middle = n_middle,
+                            .n_inner = n_inner};
+    ASSAY_TRY(assay_run_look(&rows.values, run, seen));
+    *out = rows;
+    return ASSAY_OK;
+}
+
+void assay_rows_clear(assay_rows_seen *rows)
+{
+    assay_stored_clear(&rows->values);
+    free(rows->order);
+    *rows = (assay_rows_seen){0};
+}
+
+const double *assay_rows_at(const assay_rows_seen *rows, int64_t token, int64_t sub, double *room)
+{
+    int64_t s = rows->order ? rows->order[token * rows->n_sub + sub] : sub;
+    int64_t outer = s / rows->n_middle, middle = s % rows->n_middle;
+    int64_t row = (outer * rows->n_t + rows->first + token) * rows->n_middle + middle;
+    return assay_stored_at(&rows->values, row * rows->n_inner, rows->n_cols, room);
+}
+
+void assay_rows_copy(double *out, const assay_rows_seen *rows, int64_t token, int64_t sub)
+{
+    const double *row = assay_rows_at(rows, token, sub, out);
+    if (row != out)
+        memcpy(out, row, (size_t)rows->n_cols * sizeof *out);
+}
+
+assay_status assay_slab_read(assay_slab *out, const assay_run *run, const assay_seen *seen,
+                             const assay_run_step *step, int64_t first, int64_t end, int64_t n_keys)
+{
+    assay_rows_seen rows;
+    double *x;
+    ASSAY_TRY(assay_rows_look(&rows, run, seen, step, first, end, n_keys));
+    int64_t n_cols = rows.n_cols, n_rows = rows.n_tokens * rows.n_sub;
+    assay_status s = assay_alloc(&x, (size_t)(n_rows * n_cols), sizeof *x, "values");
+    for (int64_t r = 0; r < n_rows && s == ASSAY_OK; r++)
+        assay_rows_copy(x + r * n_cols, &rows, r / rows.n_sub, r % rows.n_sub);
     if (s == ASSAY_OK)
-        s = assay_alloc(&x, (size_t)(slab.n_tokens * slab.n_sub * keep), sizeof *x, "values");
-    if (s == ASSAY_OK) {
-        for (int64_t t = 0; t < slab.n_tokens; t++)
-            for (int64_t o = 0; o < n_outer; o++)
-                for (int64_t m = 0; m < n_middle; m++)
-                    memcpy(x + ((t * n_outer + o) * n_middle + m) * keep,
-                           all + ((o * n_t + first - from + t) * n_middle + m) * n_inner,
-                           (size_t)keep * sizeof *x);
-        slab.x = x;
-        *out = slab;
-    }
-    free(all);
+        *out =
+            (assay_slab){.n_tokens = rows.n_tokens, .n_sub = rows.n_sub, .n_cols = n_cols, .x = x};
+    assay_rows_clear(&rows);
     return s;
 }
 

@@ -25,6 +25,24 @@ assay_status assay_slab_read(assay_slab *out, const assay_run *run, const assay_
                              int64_t n_keys);
 void assay_slab_clear(assay_slab *slab);
 
+/* The same rows as they lie: nothing is copied until a row is asked for. */
+typedef struct assay_rows_seen {
+    int64_t n_tokens, n_sub, n_cols;
+    assay_stored values;
+    int64_t first, n_t, n_middle, n_inner; /* first of n_t token rows; [outer, T, middle, inner] */
+    int32_t *order; /* [n_tokens, n_sub]: which sub stands there; NULL: each its own */
+} assay_rows_seen;
+
+/* Arguments as assay_slab_read. */
+assay_status assay_rows_look(assay_rows_seen *out, const assay_run *run, const assay_seen *seen,
+                             const assay_run_step *step, int64_t first, int64_t end,
+                             int64_t n_keys);
+void assay_rows_clear(assay_rows_seen *rows);
+/* [n_cols]; room: as many, used where the values must be widened. */
+const double *assay_rows_at(const assay_rows_seen *rows, int64_t token, int64_t sub, double *room);
+
+void assay_rows_copy(double *out, const assay_rows_seen *rows, int64_t token, int64_t sub);
+
 /* Coordinates in the canonical axes of the value at [token, sub, col] of the slab that began at
  * position `first`. */
 void assay_slab_coordinates(int64_t out[ASSAY_MAX_DIMS], const assay_seen *seen,

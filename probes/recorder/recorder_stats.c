@@ -1,6 +1,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "engine/base/wide.h"
 #include "probes/recorder.h"
 
 #define GOLDEN 0x9E3779B97F4A7C15u
@@ -47,14 +48,64 @@ double assay_element(const assay_buffer *values, int64_t i)
     return 0;
 }
 
-uint64_t assay_checksum_of(const void *elements, size_t size, int64_t n)
+static inline uint64_t mixed(uint64_t bits, int64_t i)
+{
+    uint64_t z = bits + (uint64_t)(i + 1) * GOLDEN;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+}
+
+/* Elements [first, end) as they count in the whole. */
+#define X(type)                                                                                    \
+    ASSAY_WIDEST_INT static uint64_t sum_##type(const void *elements, int64_t first, int64_t end)  \
+    {                                                                                              \
+        const type *x = elements;                                                                  \
+        uint64_t sum = 0;                                                                          \
+        _Pragma("omp simd reduction(+ : sum)") for (int64_t i = first; i < end; i++) sum +=        \
+            mixed(x[i], i);                                                                        \
+        return sum;                                                                                \
+    }
+X(uint8_t)
+X(uint16_t)
+X(uint32_t)
+X(uint64_t)
+#undef X
+
+static uint64_t sum_any(const void *elements, size_t size, int64_t first, int64_t end)
 {
     uint64_t sum = 0;
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = first; i < end; i++) {
         uint64_t bits = 0;
         memcpy(&bits, (const char *)elements + (size_t)i * size, size); /* little-endian host */
-        sum += assay_mix(bits + (uint64_t)(i + 1) * GOLDEN);
+        sum += mixed(bits, i);
     }
+    return sum;
+}
+
+static uint64_t sum_range(const void *elements, size_t size, int64_t first, int64_t end)
+{
+    switch (size) {
+    case 1:
+        return sum_uint8_t(elements, first, end);
+    case 2:
+        return sum_uint16_t(elements, first, end);
+    case 4:
+        return sum_uint32_t(elements, first, end);
+    case 8:
+        return sum_uint64_t(elements, first, end);
+    default:
+        return sum_any(elements, size, first, end);
+    }
+}
+
+uint64_t assay_checksum_of(const void *elements, size_t size, int64_t n)
+{
+    enum { BLOCK = 1 << 16 };
+    uint64_t sum = 0;
+#pragma omp parallel for schedule(static) reduction(+ : sum) if (n > 4 * BLOCK)
+    for (int64_t first = 0; first < n; first += BLOCK)
+        sum += sum_range(elements, size, first, n - first < BLOCK ? n : first + BLOCK);
     return sum;
 }
 

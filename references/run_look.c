@@ -1,0 +1,153 @@
+/*
+ * Values as they lie: mapped where a file holds them in one piece and in canonical layout, so that
+ * they are read but once, by whoever needs them.
+ */
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "engine/base/wide.h"
+#include "references/run_private.h"
+
+void assay_run_map(assay_run_file *file)
+{
+    struct stat st;
+    int fd = open(file->path, O_RDONLY);
+    if (fd < 0)
+        return;
+    if (!fstat(fd, &st) && S_ISREG(st.st_mode) && st.st_size > 0) {
+        void *map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
+        if (map != MAP_FAILED) {
+            file->map = map;
+            file->n_map = (size_t)st.st_size;
+        }
+    }
+    close(fd);
+}
+
+void assay_run_unmap(assay_run_file *file)
+{
+    if (file->map)
+        munmap((void *)file->map, file->n_map);
+    file->map = NULL;
+}
+
+/* Format of the numbers as they lie in the file; ASSAY_DTYPE_COUNT: not one of those here. */
+static assay_dtype format_of(const assay_source *source)
+{
+    if (source->packed == ASSAY_DTYPE_F16 || source->packed == ASSAY_DTYPE_BF16)
+        return source->packed;
+    if (source->packed != ASSAY_DTYPE_COUNT || source->info.is_unsigned16)
+        return ASSAY_DTYPE_COUNT;
+    return source->info.dtype == ASSAY_DTYPE_F32 || source->info.dtype == ASSAY_DTYPE_F64
+               ? source->info.dtype
+               : ASSAY_DTYPE_COUNT;
+}
+
+/* *out stays empty where the file does not hold the value in one piece and in canonical layout. */
+static assay_status look_at_map(assay_stored *out, const assay_run *run, const assay_entry *e)
+{
+    const assay_source *source = &e->source;
+    assay_dtype dtype = format_of(source);
+    if (e->n_parts || e->second || e->base || dtype == ASSAY_DTYPE_COUNT ||
+        source->info.offset < 0 || !assay_plan_is_identity(&e->plan))
+        return ASSAY_OK;
+    const assay_run_file *file = &run->files[source->file];
+    size_t at = (size_t)source->info.offset, size = assay_dtype_bytes(dtype),
+           n = (size_t)source->info.count * size;
+    if (!file->map || at % size || at > file->n_map || n > file->n_map - at)
+        return ASSAY_OK;
+    const char *data = (const char *)file->map + at;
+    ASSAY_TRY(assay_run_check(run, source, data));
+    if (run->marks_reads)
+        assay_run_mark(run, &e->seen);
+    *out = (assay_stored){data, dtype, NULL};
+    return ASSAY_OK;
+}
+
+assay_status assay_run_look(assay_stored *out, const assay_run *run, const assay_seen *seen)
+{
+    const assay_entry *e = (const assay_entry *)(const void *)seen;
+    assay_stored found = {NULL, ASSAY_DTYPE_F64, NULL};
+    int64_t count = 1;
+    if (seen->has_values)
+        ASSAY_TRY(look_at_map(&found, run, e));
+    if (!found.data) {
+        for (int d = 0; d < seen->n_dims; d++)
+            count *= seen->dims[d];
+        ASSAY_TRY(assay_alloc(&found.owned, (size_t)count, sizeof(double), "values"));
+        assay_status s = assay_run_read_converted(found.owned, run, seen);
+        if (s != ASSAY_OK) {
+            free(found.owned);
+            return s;
+        }
+        found.data = found.owned;
+    }
+    *out = found;
+    return ASSAY_OK;
+}
+
+void assay_stored_clear(assay_stored *stored)
+{
+    free(stored->owned);
+    *stored = (assay_stored){NULL, ASSAY_DTYPE_F64, NULL};
+}
+
+ASSAY_WIDEST static void widen_f32(double *out, const float *in, int64_t n)
+{
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++)
+        out[i] = in[i];
+}
+
+ASSAY_WIDEST static void widen_bf16(double *out, const uint16_t *in, int64_t n)
+{
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits = (uint32_t)in[i] << 16;
+        float x;
+        memcpy(&x, &bits, sizeof x);
+        out[i] = x;
+    }
+}
+
+const double *assay_stored_at(const assay_stored *stored, int64_t first, int64_t n, double *room)
+{
+    const uint16_t *words = stored->data;
+    switch (stored->dtype) {
+    case ASSAY_DTYPE_F64:
+        return (const double *)stored->data + first;
+    case ASSAY_DTYPE_F32:
+        widen_f32(room, (const float *)stored->data + first, n);
+        return room;
+    case ASSAY_DTYPE_BF16:
+        widen_bf16(room, words + first, n);
+        return room;
+    case ASSAY_DTYPE_F16:
+        for (int64_t i = 0; i < n; i++)
+            room[i] = assay_f16_to_f32(words[first + i]);
+        return room;
+    default:
+        ASSAY_BUG_IF("a stored value of another format");
+    }
+    return room;
+}
+
+assay_status assay_run_read(double *out, const assay_run *run, const assay_seen *seen)
+{
+    assay_stored found = {NULL, ASSAY_DTYPE_F64, NULL};
+    int64_t count = 1;
+    if (seen->has_values)
+        ASSAY_TRY(look_at_map(&found, run, (const assay_entry *)(const void *)seen));
+    if (!found.data)
+        return assay_run_read_converted(out, run, seen);
+    for (int d = 0; d < seen->n_dims; d++)
+        count *= seen->dims[d];
+    const double *values = assay_stored_at(&found, 0, count, out);
+    if (values != out)
+        memcpy(out, values, (size_t)count * sizeof *out);
+    return ASSAY_OK;
+}
