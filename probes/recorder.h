@@ -11,8 +11,10 @@
  *   poison             float32 words that still hold the buffer's fill (engine/base/number.h)
  *   min max mean l2    of the finite elements, in float64; 0 where there are none. l2 is the root
  *                      of the sum of squares
- *   checksum           u64, sum modulo 2^64 over i of mix(bits_i + (i + 1) * G), so that it can be
- *                      summed in any order; bits_i: the element's own bits, zero-extended
+ *   checksum           u64, sum modulo 2^64 over i of mix(w_i + (i + 1) * G), so that it can be
+ *                      summed in any order; w_i: bits of elements 2i and 2i + 1 (0: there is none),
+ *                      each zero-extended to 32 bits, the first one low; of elements of 64 bits:
+ *                      the element's own
  *
  * Sketch: rows (first axis) in groups of 32, the last group may be shorter. For each group 256
  * numbers

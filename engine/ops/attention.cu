@@ -19,6 +19,7 @@ extern "C" {
 #define THREADS 256
 #define WARPS (THREADS / 32)
 #define TILE 32
+#define MOST_PARTS 8      /* of the keys */
 #define MOST_PER_THREAD 4 /* channels of the output a thread holds: d_value up to 1024 */
 
 /* What one row sees: n keys, key i at position(i). */
@@ -76,33 +77,25 @@ static __device__ void score_tile(float *s, const float *q, const view &v, int f
     }
 }
 
-/* NaN scores make everything NaN, as on the host. */
-static __device__ float tile_max(const float *s)
-{
-    float most = -INFINITY;
-    for (int i = 0; i < TILE; i++)
-        most = s[i] > most || isnan(s[i]) ? s[i] : most;
-    return most;
-}
-
 struct running {
     float m;
     double l;
 };
 
-/* Takes a tile in: s becomes e^(s - m); returns what older sums are multiplied with. Every thread
- * does the same. */
-static __device__ float take(running *r, const float *s)
+/* Takes a tile in, a key to a lane, every warp the same: *p is e^(s - m) of this lane's key;
+ * returns what older sums are multiplied with. NaN scores make everything NaN, as on the host. */
+static __device__ float take(running *r, float *p, const float *s)
 {
-    float most = tile_max(s);
+    static_assert(TILE == 32, "a lane has one key of a tile");
+    float mine = s[threadIdx.x % 32];
+    float most = __any_sync(0xFFFFFFFFu, isnan(mine)) ? NAN : kernel_warp_max(mine);
     float m = most > r->m || isnan(most) ? most : r->m;
+    *p = 0.0f;
     if (m == -INFINITY)
         return 1.0f;
     float scale = r->m == -INFINITY ? 0.0f : expf(r->m - m);
-    double sum = 0;
-    for (int i = 0; i < TILE; i++)
-        sum += s[i] == -INFINITY ? 0.0f : expf(s[i] - m);
-    r->l = r->l * scale + sum;
+    *p = mine == -INFINITY ? 0.0f : expf(mine - m);
+    r->l = r->l * scale + kernel_warp_sum(static_cast<double>(*p));
     r->m = m;
     return scale;
 }
@@ -165,9 +158,9 @@ static __global__ void __launch_bounds__(THREADS)
     for (; from < end; from += TILE) {
         score_tile(s, q, v, from, end, a.d_key, static_cast<float>(a.scale));
         __syncthreads();
-        float scale = take(&r, s);
+        float mine, scale = take(&r, &mine, s);
         if (threadIdx.x < TILE)
-            p[threadIdx.x] = s[threadIdx.x] == -INFINITY ? 0.0f : expf(s[threadIdx.x] - r.m);
+            p[threadIdx.x] = mine;
         __syncthreads();
 #pragma unroll
         for (int j = 0; j < MOST_PER_THREAD; j++)
@@ -197,19 +190,27 @@ static __global__ void merge_parts(assay_rows o, assay_rows lse, assay_device_at
     int64_t t = blockIdx.y;
     const float *parts = a.partial + (t * a.n_head + head) * a.n_split * (a.d_value + 2);
     running r = {-INFINITY, 0};
-    float acc[MOST_PER_THREAD] = {0};
-    for (int i = 0; i < a.n_split; i++) {
-        float m = parts[i * (a.d_value + 2)];
-        r.m = m > r.m || isnan(m) ? m : r.m;
+    float acc[MOST_PER_THREAD] = {0}, m[MOST_PARTS], l[MOST_PARTS];
+#pragma unroll
+    for (int i = 0; i < MOST_PARTS; i++) {
+        bool is_there = i < a.n_split;
+        m[i] = is_there ? parts[i * (a.d_value + 2)] : -INFINITY;
+        l[i] = is_there ? parts[i * (a.d_value + 2) + 1] : 0.0f;
     }
-    for (int i = 0; i < a.n_split && r.m != -INFINITY; i++) {
-        const float *part = parts + i * (a.d_value + 2);
-        float by = part[0] == -INFINITY ? 0.0f : expf(part[0] - r.m);
-        r.l += static_cast<double>(part[1]) * by;
+#pragma unroll
+    for (int i = 0; i < MOST_PARTS; i++)
+        r.m = m[i] > r.m || isnan(m[i]) ? m[i] : r.m;
+#pragma unroll
+    for (int i = 0; i < MOST_PARTS; i++) {
+        if (r.m == -INFINITY || i >= a.n_split)
+            continue;
+        const float *part = parts + i * (a.d_value + 2) + 2;
+        float by = m[i] == -INFINITY ? 0.0f : expf(m[i] - r.m);
+        r.l += static_cast<double>(l[i]) * by;
 #pragma unroll
         for (int j = 0; j < MOST_PER_THREAD; j++)
             if (static_cast<int>(threadIdx.x) + j * THREADS < a.d_value)
-                acc[j] = fmaf(part[2 + threadIdx.x + j * THREADS], by, acc[j]);
+                acc[j] = fmaf(part[threadIdx.x + j * THREADS], by, acc[j]);
     }
     store(o, lse, acc, r, t, head, a.d_value, false);
 }
@@ -230,7 +231,8 @@ static __global__ void __launch_bounds__(THREADS)
     for (int from = 0; from < v.n; from += TILE) {
         score_tile(s, q, v, from, v.n, a.d_key, scale);
         __syncthreads();
-        take(&r, s);
+        float unused;
+        take(&r, &unused, s);
         __syncthreads();
     }
     for (int from = 0; from < v.n; from += TILE) {
@@ -255,6 +257,7 @@ extern "C" assay_status assay_device_attend(void *stream, assay_rows o, assay_ro
     if (a->d_value > THREADS * MOST_PER_THREAD || a->d_key > 8192)
         return assay_fail(ASSAY_UNSUPPORTED, "values %d wide, at most %d on the device", a->d_value,
                           THREADS * MOST_PER_THREAD);
+    ASSAY_BUG_IF(a->n_split > MOST_PARTS);
     size_t bytes = static_cast<size_t>(a->d_key) * sizeof(float);
     unsigned n = static_cast<unsigned>(rows->n), n_head = static_cast<unsigned>(a->n_head);
     if (a->round_probs)

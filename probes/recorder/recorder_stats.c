@@ -1,4 +1,5 @@
 #include <math.h>
+#include <stdbool.h>
 #include <string.h>
 
 #include "engine/base/wide.h"
@@ -19,6 +20,19 @@ static uint64_t bits_of(const assay_buffer *b, int64_t i)
     size_t size = assay_dtype_bytes(b->dtype);
     memcpy(&bits, (const char *)b->data + (size_t)i * size, size); /* little-endian machines */
     return bits;
+}
+
+static uint64_t checksum_of(const assay_buffer *b, int64_t n)
+{
+    bool wide = assay_dtype_bytes(b->dtype) == 8;
+    uint64_t sum = 0;
+    for (int64_t i = 0, word = 1; i < n; i += wide ? 1 : 2, word++) {
+        uint64_t bits = bits_of(b, i);
+        if (!wide && i + 1 < n)
+            bits |= bits_of(b, i + 1) << 32;
+        sum += assay_mix(bits + (uint64_t)word * GOLDEN);
+    }
+    return sum;
 }
 
 double assay_element(const assay_buffer *values, int64_t i)
@@ -112,17 +126,16 @@ uint64_t assay_checksum_of(const void *elements, size_t size, int64_t n)
 void assay_stats_of(assay_stats *out, const assay_buffer *values)
 {
     assay_stats s = {.n = assay_buffer_count(values)};
+    s.checksum = checksum_of(values, s.n);
     double sum = 0, squares = 0;
     int64_t n_finite = 0;
     for (int64_t i = 0; i < s.n; i++) {
         double x = assay_element(values, i);
-        uint64_t bits = bits_of(values, i);
-        s.checksum += assay_mix(bits + (uint64_t)(i + 1) * GOLDEN);
         s.n_zero += x == 0;
         if (isnan(x)) {
             s.n_nan++;
-            s.n_poison +=
-                values->dtype == ASSAY_DTYPE_F32 && assay_is_poison_f32((uint32_t)bits, NULL);
+            s.n_poison += values->dtype == ASSAY_DTYPE_F32 &&
+                          assay_is_poison_f32((uint32_t)bits_of(values, i), NULL);
         } else if (isinf(x)) {
             s.n_pos_inf += x > 0;
             s.n_neg_inf += x < 0;

@@ -42,61 +42,46 @@ static __device__ __forceinline__ bool is_bad(uint32_t bits)
     return (bits & 0x7F800000u) == 0x7F800000u;
 }
 
-static __device__ __forceinline__ void add_one(tally *t, bad_tally *bad, float x, int64_t i,
-                                               uint64_t salt)
+static __device__ __forceinline__ void add_one(tally *t, bad_tally *bad, float x, int64_t i)
 {
-    uint32_t bits = __float_as_uint(x);
-    t->checksum += table_mix(bits + salt);
-    if (is_bad(bits))
+    if (is_bad(__float_as_uint(x)))
         add_bad(bad, x, i);
     else
         add_finite(t, x);
 }
 
-/* Four neighbours, dense memory: i is the first one's index. */
-static __device__ __forceinline__ void add_four(tally *t, bad_tally *rare, float4 v, int64_t i,
-                                                uint64_t salt)
+/* Elements i and i + 1, the second one only where it is below `to`; i is even. */
+static __device__ __forceinline__ void add_two(tally *t, bad_tally *bad, float first, float second,
+                                               int64_t i, int64_t to)
 {
-    float x[4] = {v.x, v.y, v.z, v.w};
-    bool bad = false;
-#pragma unroll
-    for (int k = 0; k < 4; k++) {
-        t->checksum += table_mix(__float_as_uint(x[k]) + salt + static_cast<uint64_t>(k) * GOLDEN);
-        bad = bad || is_bad(__float_as_uint(x[k]));
-    }
-    if (!bad) {
-#pragma unroll
-        for (int k = 0; k < 4; k++)
-            add_finite(t, x[k]);
-        return;
-    }
-    for (int k = 0; k < 4; k++) {
-        if (is_bad(__float_as_uint(x[k])))
-            add_bad(rare, x[k], i + k);
-        else
-            add_finite(t, x[k]);
-    }
+    t->checksum += word_mix(first, i + 1 < to ? second : 0.0f, salt_of(i));
+    add_one(t, bad, first, i);
+    if (i + 1 < to)
+        add_one(t, bad, second, i + 1);
 }
 
 /* Whole strides of the block, four loads under way; returns where this thread stopped. CAREFUL
  * counts zeros and what is not finite. */
 template <bool CAREFUL>
 static __device__ __forceinline__ int64_t add_strides(tally *t, bad_tally *bad, extremes *e,
-                                                      const float *at, int64_t i, int64_t to,
-                                                      const uint32_t *powers)
+                                                      const float *at, int64_t i, int64_t to)
 {
     const int64_t step = 4 * STATS_THREADS;
-    const uint64_t more = static_cast<uint64_t>(step) * GOLDEN;
-    uint64_t salt = static_cast<uint64_t>(i + 1) * GOLDEN;
+    const uint64_t more = static_cast<uint64_t>(step / 2) * GOLDEN;
+    uint64_t salt = salt_of(i);
     for (; i + 3 * step + 3 < to; i += 4 * step) {
         float4 v[4];
         load_four(v, at + i, step);
 #pragma unroll
-        for (int k = 0; k < 4; k++, salt += more)
-            if (CAREFUL)
-                add_four(t, bad, v[k], i + k * step, salt);
-            else
-                add_plain(t, e, v[k], salt, powers);
+        for (int k = 0; k < 4; k++, salt += more) {
+            int64_t here = i + k * step;
+            if (CAREFUL) {
+                add_two(t, bad, v[k].x, v[k].y, here, to);
+                add_two(t, bad, v[k].z, v[k].w, here + 2, to);
+            } else {
+                add_plain(t, e, v[k], salt);
+            }
+        }
     }
     return i;
 }
@@ -104,42 +89,54 @@ static __device__ __forceinline__ int64_t add_strides(tally *t, bad_tally *bad, 
 /* First as if all were finite and none zero; a thread that met one goes through its share again. A
  * sum of finite float32 values cannot leave float64, so it is finite exactly when they are. */
 static __device__ __forceinline__ void add_dense(tally *t, bad_tally *bad, const float *at,
-                                                 int64_t from, int64_t to, const uint32_t *powers)
+                                                 int64_t from, int64_t to)
 {
     int64_t first = from + 4 * static_cast<int64_t>(threadIdx.x);
     extremes e = {INT32_MIN, INT32_MAX, 0, UINT32_MAX};
-    int64_t i = add_strides<false>(t, bad, &e, at, first, to, powers);
+    int64_t i = add_strides<false>(t, bad, &e, at, first, to);
     if (!isfinite(t->sum) || has_zero(e)) {
         start(t);
-        add_strides<true>(t, bad, &e, at, first, to, powers);
+        add_strides<true>(t, bad, &e, at, first, to);
     } else if (i > first) {
         t->min = least(e);
         t->max = greatest(e);
     }
-    uint64_t salt = static_cast<uint64_t>(i + 1) * GOLDEN;
-    for (; i < to; i += 4 * STATS_THREADS, salt += 4 * STATS_THREADS * GOLDEN)
-        for (int64_t k = 0; k < 4 && i + k < to; k++)
-            add_one(t, bad, at[i + k], i + k, salt + static_cast<uint64_t>(k) * GOLDEN);
+    for (; i < to; i += 4 * STATS_THREADS)
+        for (int64_t k = i; k < i + 4 && k < to; k += 2)
+            add_two(t, bad, at[k], k + 1 < to ? at[k + 1] : 0.0f, k, to);
+}
+
+static __device__ __forceinline__ int64_t offset_of(const table_entry &e, int64_t width, int64_t i)
+{
+    return i / width * e.stride + i % width;
+}
+
+static __device__ __forceinline__ void add_id(tally *t, int32_t x)
+{
+    double wide = x;
+    t->sum += wide;
+    t->squares = fma(wide, wide, t->squares);
+    t->min = fminf(t->min, static_cast<float>(x));
+    t->max = fmaxf(t->max, static_cast<float>(x));
+    t->zero += x == 0;
 }
 
 static __device__ __forceinline__ void add_strided(tally *t, bad_tally *bad, const table_entry &e,
                                                    int64_t width, int64_t from, int64_t to)
 {
-    for (int64_t i = from + threadIdx.x; i < to; i += STATS_THREADS) {
-        int64_t at = i / width * e.stride + i % width;
-        uint64_t salt = static_cast<uint64_t>(i + 1) * GOLDEN;
+    for (int64_t i = from + 2 * static_cast<int64_t>(threadIdx.x); i < to; i += 2 * STATS_THREADS) {
+        bool two = i + 1 < to;
+        int64_t a = offset_of(e, width, i), b = two ? offset_of(e, width, i + 1) : a;
+        const float *x = static_cast<const float *>(e.at);
         if (!e.is_ids) {
-            add_one(t, bad, static_cast<const float *>(e.at)[at], i, salt);
+            add_two(t, bad, x[a], x[b], i, to);
             continue;
         }
-        int32_t x = static_cast<const int32_t *>(e.at)[at];
-        double wide = x;
-        t->checksum += table_mix(static_cast<uint32_t>(x) + salt);
-        t->sum += wide;
-        t->squares = fma(wide, wide, t->squares);
-        t->min = fminf(t->min, static_cast<float>(x));
-        t->max = fmaxf(t->max, static_cast<float>(x));
-        t->zero += x == 0;
+        const int32_t *ids = static_cast<const int32_t *>(e.at);
+        t->checksum += word_mix(x[a], two ? x[b] : 0.0f, salt_of(i)); /* their bits */
+        add_id(t, ids[a]);
+        if (two)
+            add_id(t, ids[b]);
     }
 }
 
@@ -245,10 +242,9 @@ static __device__ void put_together(device_stats *out, const device_stats *parts
 static __global__ void __launch_bounds__(STATS_THREADS)
     stats_of_all(device_stats *results, device_stats *partial, int *arrived,
                  const table_entry *entries, int n, const int32_t *counts, const int *step,
-                 int ring, uint2 powers_of_two)
+                 int ring)
 {
     kernel_begin();
-    const uint32_t powers[2] = {powers_of_two.x, powers_of_two.y};
     __shared__ bool is_last;
     int chunk = static_cast<int>(blockIdx.x);
     int which = table_find(n, chunk, [entries](int i) { return entries[i].first_chunk; });
@@ -267,7 +263,7 @@ static __global__ void __launch_bounds__(STATS_THREADS)
     bool dense = (e.stride == width || rows == 1) && !e.is_ids &&
                  reinterpret_cast<uintptr_t>(e.at) % 16 == 0;
     if (dense)
-        add_dense(&t, &bad, static_cast<const float *>(e.at), from, to, powers);
+        add_dense(&t, &bad, static_cast<const float *>(e.at), from, to);
     else
         add_strided(&t, &bad, e, width, from, to);
     finish_chunk(&partial[chunk], t, bad, to - from);
@@ -291,5 +287,5 @@ assay_status device_stats_queue(void *stream, device_stats *results, device_stat
 {
     return kernel_launch("statistics", stream, stats_of_all, static_cast<unsigned>(n_chunks),
                          STATS_THREADS, 0, results, partial, arrived, entries, n, counts, step,
-                         ring, make_uint2(4, 32));
+                         ring);
 }

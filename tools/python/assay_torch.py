@@ -85,9 +85,13 @@ def statistics(words, origin):
     words = np.ascontiguousarray(words)
     x = widen(words, origin).astype(np.float64).reshape(-1)
     bits = words.reshape(-1).view({1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}[words.dtype.itemsize])
+    pairs = bits.astype(np.uint64)
+    if words.dtype.itemsize < 8:  # two elements to a word
+        pairs = np.append(pairs, np.zeros(x.size % 2, np.uint64))
+        pairs = pairs[0::2] | pairs[1::2] << np.uint64(32)
     with np.errstate(over="ignore"):
-        order = (np.arange(x.size, dtype=np.uint64) + np.uint64(1)) * np.uint64(GOLDEN)
-        checksum = int(mix(bits.astype(np.uint64) + order).sum(dtype=np.uint64)) if x.size else 0
+        order = (np.arange(pairs.size, dtype=np.uint64) + np.uint64(1)) * np.uint64(GOLDEN)
+        checksum = int(mix(pairs + order).sum(dtype=np.uint64)) if x.size else 0
     poison = 0
     if words.dtype == np.float32:
         poison = int(((bits & np.uint32(0xFFF00000)) == np.uint32(0x7FE00000)).sum())
@@ -103,7 +107,7 @@ def statistics(words, origin):
 
 
 _G = GOLDEN - (1 << 64)  # as a signed 64-bit number
-_LAYOUTS = {}  # (lengths, device) -> what does not depend on values: ends, lengths, (i + 1) * G
+_LAYOUTS = {}  # (lengths, device) -> what does not depend on values: lengths, ends, places, whether another follows
 
 
 def _mix(z):
@@ -121,9 +125,18 @@ def _layout(lengths, device):
         n = torch.tensor(lengths, dtype=torch.int64, device=device)
         ends = torch.cumsum(n, 0)
         first = torch.repeat_interleave(ends - n, n, output_size=sum(lengths))
-        order = (torch.arange(sum(lengths), dtype=torch.int64, device=device) - first + 1) * _G
-        _LAYOUTS[key] = n, ends, order
+        place = torch.arange(sum(lengths), dtype=torch.int64, device=device) - first
+        follows = place + 1 < torch.repeat_interleave(n, n, output_size=sum(lengths))
+        _LAYOUTS[key] = n, ends, place, follows
     return _LAYOUTS[key]
+
+
+def _mixed(bits, place, follows, size):
+    """an element's share of the checksum: of two in a word, the first one has all of it"""
+    if size == 8:
+        return _mix(bits + (place + 1) * _G)
+    word = bits + torch.where(follows, torch.roll(bits, -1) << 32, 0)
+    return torch.where(place % 2 == 0, _mix(word + (place // 2 + 1) * _G), 0)
 
 
 def device_statistics(tensors):
@@ -131,7 +144,7 @@ def device_statistics(tensors):
     where they are, in a few launches for all of them; waits for nothing. Counts, extremes and checksums are those of
     statistics(); sums differ from it by rounding in float64."""
     flat = torch.cat([t.reshape(-1) for t in tensors])
-    n, ends, order = _layout(tuple(t.numel() for t in tensors), flat.device)
+    n, ends, place, follows = _layout(tuple(t.numel() for t in tensors), flat.device)
     size = flat.element_size()
     bits = flat.view({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[size]).to(torch.int64)
     if size < 8:
@@ -140,7 +153,7 @@ def device_statistics(tensors):
     finite = torch.isfinite(x)
     poison = (bits & 0xFFF00000) == 0x7FE00000 if flat.dtype == torch.float32 else torch.zeros_like(finite)
     flags = torch.stack([torch.isnan(x), x == float("inf"), x == float("-inf"), x == 0, poison, finite])
-    counts = torch.cumsum(torch.cat([flags.to(torch.int64), _mix(bits + order)[None]]), 1)[:, ends - 1]
+    counts = torch.cumsum(torch.cat([flags.to(torch.int64), _mixed(bits, place, follows, size)[None]]), 1)[:, ends - 1]
     counts[:, 1:] = counts[:, 1:] - counts[:, :-1]
     x = torch.where(finite, x, 0.0)
     reduce = lambda what, v: torch.segment_reduce(v, what, lengths=n, unsafe=True)
