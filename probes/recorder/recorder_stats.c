@@ -1,5 +1,4 @@
 #include <math.h>
-#include <stdbool.h>
 #include <string.h>
 
 #include "engine/base/wide.h"
@@ -12,27 +11,6 @@ uint64_t assay_mix(uint64_t z)
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
     z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
     return z ^ (z >> 31);
-}
-
-static uint64_t bits_of(const assay_buffer *b, int64_t i)
-{
-    uint64_t bits = 0;
-    size_t size = assay_dtype_bytes(b->dtype);
-    memcpy(&bits, (const char *)b->data + (size_t)i * size, size); /* little-endian machines */
-    return bits;
-}
-
-static uint64_t checksum_of(const assay_buffer *b, int64_t n)
-{
-    bool wide = assay_dtype_bytes(b->dtype) == 8;
-    uint64_t sum = 0;
-    for (int64_t i = 0, word = 1; i < n; i += wide ? 1 : 2, word++) {
-        uint64_t bits = bits_of(b, i);
-        if (!wide && i + 1 < n)
-            bits |= bits_of(b, i + 1) << 32;
-        sum += assay_mix(bits + (uint64_t)word * GOLDEN);
-    }
-    return sum;
 }
 
 double assay_element(const assay_buffer *values, int64_t i)
@@ -62,37 +40,55 @@ double assay_element(const assay_buffer *values, int64_t i)
     return 0;
 }
 
-static inline uint64_t mixed(uint64_t bits, int64_t i)
+static inline uint64_t mixed(uint64_t word, int64_t i)
 {
-    uint64_t z = bits + (uint64_t)(i + 1) * GOLDEN;
+    uint64_t z = word + (uint64_t)(i + 1) * GOLDEN;
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
     z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
     return z ^ (z >> 31);
 }
 
-/* Elements [first, end) as they count in the whole. */
+/* Elements [first, end) as they count in the whole, two to a word; first is even. */
 #define X(type)                                                                                    \
     ASSAY_WIDEST_INT static uint64_t sum_##type(const void *elements, int64_t first, int64_t end)  \
     {                                                                                              \
         const type *x = elements;                                                                  \
-        uint64_t sum = 0;                                                                          \
-        _Pragma("omp simd reduction(+ : sum)") for (int64_t i = first; i < end; i++) sum +=        \
-            mixed(x[i], i);                                                                        \
+        uint64_t sum = end % 2 ? mixed(x[end - 1], end / 2) : 0;                                   \
+        _Pragma("omp simd reduction(+ : sum)") for (int64_t i = first / 2; i < end / 2; i++)       \
+            sum += mixed((uint64_t)x[2 * i] | (uint64_t)x[2 * i + 1] << 32, i);                    \
         return sum;                                                                                \
     }
 X(uint8_t)
 X(uint16_t)
 X(uint32_t)
-X(uint64_t)
 #undef X
+
+ASSAY_WIDEST_INT static uint64_t sum_uint64_t(const void *elements, int64_t first, int64_t end)
+{
+    const uint64_t *x = elements;
+    uint64_t sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = first; i < end; i++)
+        sum += mixed(x[i], i);
+    return sum;
+}
+
+static uint64_t bits_at(const void *elements, size_t size, int64_t i)
+{
+    uint64_t bits = 0;
+    memcpy(&bits, (const char *)elements + (size_t)i * size, size); /* little-endian host */
+    return bits;
+}
 
 static uint64_t sum_any(const void *elements, size_t size, int64_t first, int64_t end)
 {
+    const int64_t per = size > sizeof(uint32_t) ? 1 : 2; /* elements of a word */
     uint64_t sum = 0;
-    for (int64_t i = first; i < end; i++) {
-        uint64_t bits = 0;
-        memcpy(&bits, (const char *)elements + (size_t)i * size, size); /* little-endian host */
-        sum += mixed(bits, i);
+    for (int64_t i = first; i < end; i += per) {
+        uint64_t word = bits_at(elements, size, i);
+        if (per == 2 && i + 1 < end)
+            word |= bits_at(elements, size, i + 1) << 32;
+        sum += mixed(word, i / per);
     }
     return sum;
 }
@@ -126,7 +122,8 @@ uint64_t assay_checksum_of(const void *elements, size_t size, int64_t n)
 void assay_stats_of(assay_stats *out, const assay_buffer *values)
 {
     assay_stats s = {.n = assay_buffer_count(values)};
-    s.checksum = checksum_of(values, s.n);
+    const size_t size = assay_dtype_bytes(values->dtype);
+    s.checksum = assay_checksum_of(values->data, size, s.n);
     double sum = 0, squares = 0;
     int64_t n_finite = 0;
     for (int64_t i = 0; i < s.n; i++) {
@@ -135,7 +132,7 @@ void assay_stats_of(assay_stats *out, const assay_buffer *values)
         if (isnan(x)) {
             s.n_nan++;
             s.n_poison += values->dtype == ASSAY_DTYPE_F32 &&
-                          assay_is_poison_f32((uint32_t)bits_of(values, i), NULL);
+                          assay_is_poison_f32((uint32_t)bits_at(values->data, size, i), NULL);
         } else if (isinf(x)) {
             s.n_pos_inf += x > 0;
             s.n_neg_inf += x < 0;
