@@ -13,7 +13,7 @@
  *                      of the sum of squares
  *   checksum           u64, sum modulo 2^64 over i of mix(w_i + (i + 1) * G), so that it can be
  *                      summed in any order; w_i: bits of elements 2i and 2i + 1 (0: there is none),
- *                      each zero-extended to 32 bits, the first one low; of elements of 64 bits:
+ *                      each zero-extended to 32 bits, the first one low; of wider elements:
  *                      the element's own
  *
  * Sketch: rows (first axis) in groups of 32, the last group may be shorter. For each group 256
