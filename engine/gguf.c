@@ -75,6 +75,16 @@ void assay_gguf_close(assay_gguf *set)
     free(set);
 }
 
+assay_status assay_gguf_call(assay_gguf *set, const char *path)
+{
+    char *copy = strdup(path);
+    if (!copy)
+        return assay_fail(ASSAY_NO_MEMORY, "no memory for the path '%s'", path);
+    free(set->files[0].path);
+    set->files[0].path = copy;
+    return ASSAY_OK;
+}
+
 const char *assay_gguf_path(const assay_gguf *set)
 {
     return set->files[0].path;

@@ -76,6 +76,8 @@ assay_status assay_gguf_open(assay_gguf **out, const char *path);
 void assay_gguf_close(assay_gguf *file);
 
 const char *assay_gguf_path(const assay_gguf *file);
+/* What messages call the first file from now on: it stands for something else (copied). */
+assay_status assay_gguf_call(assay_gguf *file, const char *path);
 uint32_t assay_gguf_version(const assay_gguf *file);
 int assay_gguf_n_files(const assay_gguf *file);
 const char *assay_gguf_file_path(const assay_gguf *file, int index);

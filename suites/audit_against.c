@@ -7,9 +7,9 @@
 #include <unistd.h>
 
 #include "engine/quant.h"
+#include "references/checkpoint_source.h"
 #include "references/relation.h"
 #include "suites/audit_role.h"
-#include "suites/audit_source.h"
 
 #define BATCH_ROWS 64
 #define SAMPLE_COLUMNS 16 /* columns that a differing tensor is explained by */

@@ -32,6 +32,12 @@ void assay_oracle_close(assay_oracle *oracle)
     free(oracle);
 }
 
+void assay_oracle_take_rows(assay_oracle *oracle, assay_oracle_rows_fn *fn, void *user)
+{
+    oracle->rows = fn;
+    oracle->rows_user = user;
+}
+
 void assay_oracle_watch(assay_oracle *oracle, assay_oracle_watch_fn *fn, void *user)
 {
     assay_oracle_free_chunks(oracle);

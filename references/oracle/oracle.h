@@ -84,6 +84,17 @@ typedef assay_status assay_oracle_watch_fn(void *user, const assay_gguf_tensor_i
                                            uint64_t at, uint64_t n_bytes);
 void assay_oracle_watch(assay_oracle *oracle, assay_oracle_watch_fn *fn, void *user);
 
+/*
+ * Weights that lie elsewhere than in the file's own data: n rows from `row` on, rows of all slices
+ * counted through, decoded into out; a tensor of one dimension is one row. The file then says
+ * names, shapes and hyperparameters only, and its data is never read. Weights under a watch are
+ * read from the file alone. Before any weight is decoded; NULL: the file's own.
+ */
+typedef assay_status assay_oracle_rows_fn(float *out, void *user,
+                                          const assay_gguf_tensor_info *tensor, int64_t row,
+                                          int64_t n);
+void assay_oracle_take_rows(assay_oracle *oracle, assay_oracle_rows_fn *fn, void *user);
+
 typedef struct assay_pass_options {
     bool latent;              /* path */
     const assay_knobs *knobs; /* copied; NULL: the right ones */

@@ -22,6 +22,8 @@ struct assay_oracle {
     int64_t weight_bytes_max, weight_bytes;
     assay_oracle_watch_fn *watch; /* NULL: none */
     void *watch_user;
+    assay_oracle_rows_fn *rows; /* NULL: the file's data */
+    void *rows_user;
     oracle_chunk *chunks[1024]; /* hash table, chained */
     uint64_t tick;
 };

@@ -68,8 +68,26 @@ static int64_t rows_of_chunk(const assay_oracle *o, const oracle_matrix *w)
     return n < 1 ? 1 : n;
 }
 
-static void decode_rows(double *out, const oracle_matrix *w, int64_t slice, int64_t row, int64_t n)
+/* Rows of another source, widened. */
+static assay_status fetch_rows(double *out, const assay_oracle *o, const oracle_matrix *w,
+                               int64_t slice, int64_t row, int64_t n)
 {
+    float *x;
+    ASSAY_TRY(assay_alloc(&x, (size_t)(n * w->cols), sizeof *x, w->info->name));
+    assay_status s = o->rows(x, o->rows_user, w->info, slice * w->rows + row, n);
+    for (int64_t i = 0; s == ASSAY_OK && i < n * w->cols; i++)
+        out[i] = x[i];
+    free(x);
+    for (int64_t i = 0; s == ASSAY_OK && i < n; i++)
+        assay_oracle_round(out + i * w->cols, w->cols, w->round);
+    return s;
+}
+
+static assay_status decode_rows(double *out, const assay_oracle *o, const oracle_matrix *w,
+                                int64_t slice, int64_t row, int64_t n)
+{
+    if (o->rows)
+        return fetch_rows(out, o, w, slice, row, n);
     int64_t row_blocks = w->cols / w->quant->elements, n_blocks = w->rows * row_blocks;
     const uint8_t *data = (const uint8_t *)w->info->data + slice * n_blocks * w->quant->bytes;
 #pragma omp parallel for if (n * w->cols > 65536)
@@ -78,6 +96,7 @@ static void decode_rows(double *out, const oracle_matrix *w, int64_t slice, int6
                                   (row + i) * row_blocks, w->cols, w->view);
         assay_oracle_round(out + i * w->cols, w->cols, w->round);
     }
+    return ASSAY_OK;
 }
 
 /* Shows the rows' bytes to who watches; under a view other rows of the slice may be looked at. */
@@ -171,15 +190,15 @@ static assay_status decode_chunk(oracle_chunk **out, assay_oracle *o, const orac
                         .view = w->view,
                         .round = w->round,
                         .bytes = bytes};
-    decode_rows(c->values, w, slice, row, n);
-    assay_gguf_release(o->file, w->info);
-    if (w->rows > 1 &&
-        (w->view == ASSAY_WEIGHT_TRANSPOSED || w->view == ASSAY_WEIGHT_ROWS_REVERSED)) {
-        assay_status s = rearrange(c->values, w);
-        if (s != ASSAY_OK) {
-            free(c);
-            return s;
-        }
+    assay_status s = decode_rows(c->values, o, w, slice, row, n);
+    if (!o->rows)
+        assay_gguf_release(o->file, w->info);
+    if (s == ASSAY_OK && w->rows > 1 &&
+        (w->view == ASSAY_WEIGHT_TRANSPOSED || w->view == ASSAY_WEIGHT_ROWS_REVERSED))
+        s = rearrange(c->values, w);
+    if (s != ASSAY_OK) {
+        free(c);
+        return s;
     }
     o->weight_bytes += bytes;
     *out = c;
@@ -225,8 +244,7 @@ assay_status assay_oracle_row(double *out, const assay_oracle *oracle, const ora
         return assay_fail(ASSAY_BAD_SHAPE, "tensor '%s' has %lld rows, row %lld was asked for",
                           w->info->name, (long long)w->rows, (long long)row);
     ASSAY_TRY(show_rows(oracle, w, slice, row, 1));
-    decode_rows(out, w, slice, row, 1);
-    return ASSAY_OK;
+    return decode_rows(out, oracle, w, slice, row, 1);
 }
 
 static void dgemm(double *y, int64_t ldy, const double *x, int64_t ldx, const oracle_factor *w,

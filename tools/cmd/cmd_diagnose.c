@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "references/oracle/oracle.h"
+#include "references/checkpoint.h"
 #include "reports/diagnose.h"
 #include "tools/options.h"
 #include "tools/progress.h"
@@ -14,7 +14,10 @@
 enum { KEY_MODEL = 0x400, KEY_LAYERS, KEY_REPRO };
 
 static const struct argp_option options[] = {
-    {"model", KEY_MODEL, "MODEL", 0, "The model that was run (GGUF)", 0},
+    {"model", KEY_MODEL, "MODEL", 0,
+     "The model that was run: a GGUF file, or the folder of a checkpoint (config.json, "
+     "safetensors)",
+     0},
     {"layers", KEY_LAYERS, "A-B", 0, "Judge only these layers", 0},
     {"repro", KEY_REPRO, "DIR", 0,
      "Write a bundle into this folder for each finding: it shows the fault without the model", 0},
@@ -61,6 +64,32 @@ static assay_status describe_candidate(assay_result *result, const assay_run *ru
     return ASSAY_OK;
 }
 
+typedef struct model {
+    assay_checkpoint *checkpoint; /* NULL: a GGUF file */
+    assay_gguf *own;
+    const assay_gguf *file;
+    assay_oracle *oracle;
+} model;
+
+static assay_status open_model(model *m, const char *path)
+{
+    if (assay_checkpoint_is(path)) {
+        ASSAY_TRY(assay_checkpoint_open(&m->checkpoint, path));
+        m->file = assay_checkpoint_file(m->checkpoint);
+        return assay_checkpoint_oracle(&m->oracle, m->checkpoint, 0);
+    }
+    ASSAY_TRY(assay_gguf_open(&m->own, path));
+    m->file = m->own;
+    return assay_oracle_open(&m->oracle, m->own, 0);
+}
+
+static void close_model(model *m)
+{
+    assay_oracle_close(m->oracle);
+    assay_checkpoint_close(m->checkpoint);
+    assay_gguf_close(m->own);
+}
+
 int assay_cmd_diagnose(int argc, char **argv)
 {
     own o = {.last_layer = -1};
@@ -81,26 +110,23 @@ int assay_cmd_diagnose(int argc, char **argv)
 
     assay_result result = {0};
     assay_run *run = NULL;
-    assay_gguf *file = NULL;
-    assay_oracle *oracle = NULL;
+    model m = {0};
     assay_status s;
     assay_progress_begin("diagnose");
     ASSAY_GO(assay_options_result(&result, &common));
-    ASSAY_GO(assay_gguf_open(&file, o.model));
-    ASSAY_GO(assay_oracle_open(&oracle, file, 0));
+    ASSAY_GO(open_model(&m, o.model));
     ASSAY_GO(assay_options_run(&run, &common, common.args, common.n_args));
-    ASSAY_GO(assay_result_describe_model(&result, file));
+    ASSAY_GO(assay_result_describe_model(&result, m.file));
     ASSAY_GO(describe_candidate(&result, run));
     assay_diagnose_options how = {
         .reproduce = common.again,
         .bundles = o.repro,
-        .file = file,
+        .file = m.own, /* a checkpoint's header has no hash to compare */
         .forced = {.first_layer = o.first_layer, .last_layer = o.last_layer}};
-    s = assay_diagnose(&result, run, oracle, &how);
+    s = assay_diagnose(&result, run, m.oracle, &how);
 out:
     assay_run_close(run);
-    assay_oracle_close(oracle);
-    assay_gguf_close(file);
+    close_model(&m);
     if (s == ASSAY_OK)
         return assay_end(&common, &result);
     assay_result_clear(&result);

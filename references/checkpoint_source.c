@@ -1,4 +1,4 @@
-#include "suites/audit_source.h"
+#include "references/checkpoint_source.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@ static const struct {
     source_how how;
 } table[ASSAY_ROLE_COUNT] = {
 #define X(role, name, how) [ASSAY_ROLE_##role] = {true, name, SOURCE_##how},
-#include "suites/audit_source.def"
+#include "references/checkpoint_source.def"
 #undef X
 };
 

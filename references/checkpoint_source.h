@@ -1,8 +1,8 @@
 /*
- * The rows of a checkpoint in the order of a GGUF tensor (private to suites/audit_*.c).
+ * The rows of a checkpoint in the order of a GGUF tensor.
  */
-#ifndef ASSAY_SUITES_AUDIT_SOURCE_H
-#define ASSAY_SUITES_AUDIT_SOURCE_H
+#ifndef ASSAY_REFERENCES_CHECKPOINT_SOURCE_H
+#define ASSAY_REFERENCES_CHECKPOINT_SOURCE_H
 
 #include "engine/role.h"
 #include "references/safetensors.h"
