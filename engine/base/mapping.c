@@ -73,38 +73,45 @@ void assay_mapping_close(assay_mapping *mapping)
     *mapping = (assay_mapping){0};
 }
 
-/* Only what a signal handler may call. */
-static void say(const char *text)
+/* A line that grows without the C library, which a signal handler may not call. */
+typedef struct line {
+    char text[PATH_BYTES + 160];
+    size_t n;
+} line;
+
+static void add(line *l, const char *text)
 {
-    if (write(STDERR_FILENO, text, strlen(text)) < 0)
-        _exit(guard_exit_status);
+    for (; *text && l->n < sizeof l->text; text++)
+        l->text[l->n++] = *text;
 }
 
-static void say_number(uint64_t x)
+static void add_number(line *l, uint64_t x)
 {
     char digits[24] = {0}, *at = digits + sizeof digits - 1;
     do
         *--at = (char)('0' + x % 10);
     while ((x /= 10) > 0);
-    say(at);
+    add(l, at);
 }
 
 static void cannot_read(int signal_number, siginfo_t *info, void *context)
 {
     (void)signal_number, (void)context;
-    uintptr_t at = (uintptr_t)info->si_addr;
-    for (int i = 0; i < N_NAMED; i++) {
-        uintptr_t first = atomic_load(&named[i].first);
-        if (first <= 1 || at < first || at >= named[i].end)
-            continue;
-        say("assay: '");
-        say(named[i].path);
-        say("' cannot be read at byte ");
-        say_number(at - first);
-        say(": the file was cut, or its disk failed, while it was being read\n");
-        _exit(guard_exit_status);
+    uintptr_t at = (uintptr_t)info->si_addr, first = 0;
+    line l = {.n = 0};
+    int i = 0;
+    for (; i < N_NAMED; i++) {
+        first = atomic_load(&named[i].first);
+        if (first > 1 && at >= first && at < named[i].end)
+            break;
     }
-    say("assay: memory of a file cannot be read: it was cut, or its disk failed\n");
+    add(&l, "assay: '");
+    add(&l, i < N_NAMED ? named[i].path : "a mapped file");
+    add(&l, "' cannot be read at byte ");
+    add_number(&l, i < N_NAMED ? at - first : 0);
+    add(&l, ": the file was cut, or its disk failed, while it was being read\n");
+    ssize_t written = write(STDERR_FILENO, l.text, l.n);
+    (void)written;
     _exit(guard_exit_status);
 }
 

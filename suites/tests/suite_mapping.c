@@ -36,8 +36,10 @@ static int read_cut_file(const char *path, char errors[1024])
         _exit(last);
     }
     close(ends[1]);
-    ssize_t n = read(ends[0], errors, 1023);
-    errors[n > 0 ? n : 0] = 0;
+    size_t n = 0;
+    for (ssize_t more; n < 1023 && (more = read(ends[0], errors + n, 1023 - n)) > 0;)
+        n += (size_t)more;
+    errors[n] = 0;
     close(ends[0]);
     ck_assert(waitpid(child, &status, 0) == child && WIFEXITED(status));
     return WEXITSTATUS(status);
