@@ -197,6 +197,29 @@ static assay_status check_model(assay_result *result, const assay_run *run, cons
     return ASSAY_OK;
 }
 
+/* "POINT: why" -> why. */
+static const char *reason_of(const char *line)
+{
+    const char *colon = strstr(line, ": ");
+    return colon ? colon + 2 : line;
+}
+
+/* Values that share a reason are one note. */
+static assay_status add_unjudged(assay_result *result, const assay_forced *forced, int index)
+{
+    const char *line = assay_forced_unjudged_at(forced, index), *why = reason_of(line);
+    int n = 0;
+    for (int i = 0; i < assay_forced_n_unjudged(forced); i++)
+        if (!strcmp(reason_of(assay_forced_unjudged_at(forced, i)), why)) {
+            if (i < index)
+                return ASSAY_OK;
+            n++;
+        }
+    if (n == 1)
+        return assay_strings_add(&result->notes, "%s", line);
+    return assay_strings_add(&result->notes, "%d values are not judged, the first is %s", n, line);
+}
+
 static assay_status add_notes(assay_result *result, const assay_diagnosis *d)
 {
     const assay_run_info *info = assay_run_about(assay_forced_run(d->forced));
@@ -206,8 +229,8 @@ static assay_status add_notes(assay_result *result, const assay_diagnosis *d)
     if (info->profile)
         ASSAY_TRY(
             assay_strings_add(&result->notes, "conventions assumed: %s", info->profile->about));
-    for (int i = 0; i < n_unjudged; i++) /* many share one reason: the list says each once */
-        ASSAY_TRY(assay_strings_add_once(&result->notes, assay_forced_unjudged_at(d->forced, i)));
+    for (int i = 0; i < n_unjudged; i++)
+        ASSAY_TRY(add_unjudged(result, d->forced, i));
     for (int i = 0; i < assay_forced_n_notes(d->forced); i++)
         ASSAY_TRY(assay_strings_add(&result->notes, "%s", assay_forced_note_at(d->forced, i)));
     for (int i = 0; i < info->n_unmapped && i < 8; i++)

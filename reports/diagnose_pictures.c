@@ -177,6 +177,19 @@ static assay_status copy_part(double *got, double *expected, int64_t at, int64_t
     return ASSAY_OK;
 }
 
+/* Blocks whose borders are borders of the parts, too: a part in another place is a line then. */
+static int64_t blocks_of_parts(int64_t first, int64_t second)
+{
+    int64_t a = first, b = second;
+    while (b) {
+        int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    int64_t n = a > 0 ? (first + second) / a : 1;
+    return n <= 2 * BLOCKS ? n : divisor(first + second, BLOCKS);
+}
+
 /* q_a and kv_a side by side, as the fused projection writes them: exchanged parts then show as two
  * lines off the diagonal. */
 static assay_status add_fused_likeness(assay_result *result, int finding, assay_forced *forced,
@@ -188,7 +201,7 @@ static assay_status add_fused_likeness(assay_result *result, int finding, assay_
     int64_t n_q = assay_forced_at(forced, q)->n_cols,
             cols = n_q + assay_forced_at(forced, kv)->n_cols;
     double *got, *map = NULL;
-    int64_t blocks = divisor(cols, BLOCKS);
+    int64_t blocks = blocks_of_parts(n_q, cols - n_q);
     ASSAY_TRY(assay_alloc(&got, (size_t)(2 * j->n_rows * cols), sizeof *got, "fused value"));
     value v = {.judged = j,
                .got = got,
@@ -227,6 +240,7 @@ assay_status assay_diagnosis_pictures(assay_result *result, int finding, assay_f
                                       int index)
 {
     value v;
+    bool by_rank;
     if (assay_forced_at(forced, index)->is_ids)
         return ASSAY_OK;
     int partner = fused_partner(forced, index);
@@ -234,10 +248,12 @@ assay_status assay_diagnosis_pictures(assay_result *result, int finding, assay_f
     if (!v.rows || !v.width)
         return ASSAY_OK;
     ASSAY_TRY(add_error_map(result, finding, &v));
+    ASSAY_TRY(assay_rank_picture(&by_rank, result, finding, forced, index));
+    ASSAY_TRY(read_value(&v, forced, index));
     ASSAY_TRY(add_scatter(result, finding, &v));
     if (partner >= 0 && v.judged->rel > 0.1)
         return add_fused_likeness(result, finding, forced, index, partner);
-    return add_likeness(result, finding, &v);
+    return by_rank ? ASSAY_OK : add_likeness(result, finding, &v);
 }
 
 typedef struct load {

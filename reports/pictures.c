@@ -9,6 +9,8 @@
 #include "reports/text.h"
 
 enum { TABLE_ROWS = 2500, TABLE_COLUMNS = 64, SCATTER_ROWS = 200 };
+/* Pictures of a finding stand beside each other: one size. */
+enum { CARD_WIDTH = 500, CARD_HEIGHT = 420 };
 
 static void put(FILE *html, const char *text)
 {
@@ -42,22 +44,29 @@ static const char *script_draw(script *s, FILE *html, const char *alt)
     return status == ASSAY_OK ? NULL : assay_error_text();
 }
 
-static void figure_begin(FILE *html)
+/* wide: as broad as the page; others stand side by side. The picture scrolls where it is broader
+ * than the screen. */
+static void figure_begin(FILE *html, bool wide)
 {
-    fputs("<figure>\n", html);
+    fprintf(html,
+            "<figure%s>\n<div class=\"picture\" tabindex=\"0\" role=\"group\" "
+            "aria-label=\"Picture\">\n",
+            wide ? " class=\"wide\"" : "");
 }
 
 /* Caption, and the fold-out that the table goes into; open where there is no picture. */
 static void figure_caption(FILE *html, const char *caption, const char *why_no_picture)
 {
-    fputs("<figcaption>", html);
+    fputs("</div>\n<figcaption>", html);
     put(html, caption);
     if (why_no_picture) {
         fputs(" <em>No picture: ", html);
         put(html, why_no_picture);
         fputs(". The numbers:</em>", html);
     }
-    fprintf(html, "</figcaption>\n<details%s><summary>Numbers</summary><div class=\"scroll\">\n",
+    fprintf(html,
+            "</figcaption>\n<details%s><summary>Numbers</summary><div class=\"scroll\" "
+            "tabindex=\"0\" role=\"region\" aria-label=\"Numbers of the picture\">\n",
             why_no_picture ? " open" : "");
 }
 
@@ -241,7 +250,7 @@ static void depth_figure(FILE *html, const json_t *depth)
     if (first)
         snprintf(alt + strlen(alt), sizeof alt - strlen(alt), ", the first at %s of layer %lld.",
                  first, (long long)layer);
-    figure_begin(html);
+    figure_begin(html, true);
     script s;
     if (script_open(&s)) {
         depth_script(s.file, depth, group);
@@ -278,8 +287,10 @@ static int within(int x, int low, int high)
     return x < low ? low : x > high ? high : x;
 }
 
+/* signed_range: a logarithm, of which everything up to a hundred times the bound has one scale, so
+ * that a healthy run looks healthy. */
 static void grid_script(FILE *out, const assay_grid *g, const char *x, const char *y,
-                        const char *unit, bool signed_range)
+                        const char *unit, bool signed_range, bool card)
 {
     double low = INFINITY, high = -INFINITY;
     for (int i = 0; i < g->n_x * g->n_y; i++)
@@ -291,8 +302,11 @@ static void grid_script(FILE *out, const assay_grid *g, const char *x, const cha
         low = isfinite(low) ? fmin(low, 0) : 0;
         high = isfinite(high) && high > low ? high : low + 1;
     }
-    assay_plot_begin(out, within(300 + 24 * g->n_x, 460, 1100),
-                     within(140 + 18 * g->n_y, 240, 900));
+    if (card)
+        assay_plot_begin(out, CARD_WIDTH, CARD_HEIGHT);
+    else
+        assay_plot_begin(out, within(300 + 24 * g->n_x, 460, 1100),
+                         within(140 + 18 * g->n_y, 240, 900));
     fputs("unset key\nunset grid\n"
           "set palette defined (0 '#26456e', 1 '#3d8fc4', 2 '#b8d9a8', 3 '#f2c14e', 4 '#d1495b')\n"
           "set xlabel ",
@@ -304,13 +318,13 @@ static void grid_script(FILE *out, const assay_grid *g, const char *x, const cha
     assay_plot_quote(out, unit, 60);
     fprintf(out,
             "\nset xrange [-0.5:%d.5]\nset yrange [%d.5:-0.5]\nset cbrange [%.6g:%.6g]\n"
-            "set tics scale 0\n",
-            g->n_x - 1, g->n_y - 1, signed_range ? fmax(low, -1) : low, high);
+            "set tics scale 0\nset format cb '%%.3g'\n",
+            g->n_x - 1, g->n_y - 1, signed_range ? -1 : low, signed_range ? fmax(high, 2) : high);
     bool rotate = false;
     for (int i = 0; g->x_labels && i < g->n_x; i++)
         rotate |= strlen(g->x_labels[i]) > 3;
-    tics(out, "x", g->x_labels, g->n_x, rotate ? 40 : 32, rotate);
-    tics(out, "y", g->y_labels, g->n_y, 48, false);
+    tics(out, "x", g->x_labels, g->n_x, card ? 12 : rotate ? 40 : 32, rotate);
+    tics(out, "y", g->y_labels, g->n_y, card ? 20 : 48, false);
     fputs("$d << END\n", out);
     for (int j = 0; j < g->n_y; j++)
         for (int i = 0; i < g->n_x; i++) { /* the picture needs every cell; NaN leaves it empty */
@@ -362,7 +376,7 @@ static void grid_table(FILE *html, const assay_grid *g, const char *title, const
 }
 
 static void grid_figure(FILE *html, const assay_grid *g, const char *title, const char *x,
-                        const char *y, const char *unit, bool signed_range)
+                        const char *y, const char *unit, bool signed_range, bool card)
 {
     char alt[512], corner[160], number[32], x_name[64] = "", y_name[64] = "";
     const char *why = no_gnuplot;
@@ -378,10 +392,10 @@ static void grid_figure(FILE *html, const assay_grid *g, const char *title, cons
                  assay_text_number(number, g->values[best]), y,
                  g->y_labels ? g->y_labels[j] : y_name, x, g->x_labels ? g->x_labels[i] : x_name);
     }
-    figure_begin(html);
+    figure_begin(html, !card && g->n_x > 10);
     script s;
     if (best >= 0 && script_open(&s)) {
-        grid_script(s.file, g, x, y, unit, signed_range);
+        grid_script(s.file, g, x, y, unit, signed_range, card);
         why = script_draw(&s, html, alt);
     }
     figure_caption(html, title, why);
@@ -395,7 +409,7 @@ static void scatter_script(FILE *out, const json_t *expected, const json_t *got)
 {
     const json_t *value;
     size_t i;
-    assay_plot_begin(out, 520, 480);
+    assay_plot_begin(out, CARD_WIDTH, CARD_HEIGHT);
     fputs("set xlabel 'expected'\nset ylabel 'candidate'\nset size ratio 1\nset key top left\n"
           "$d << END\n",
           out);
@@ -423,7 +437,7 @@ static void scatter_figure(FILE *html, const json_t *entry)
         return;
     snprintf(alt, sizeof alt, "Scatter: %.200s, %zu elements, expected across, candidate up.",
              title, n);
-    figure_begin(html);
+    figure_begin(html, false);
     script s;
     if (script_open(&s)) {
         scatter_script(s.file, expected, got);
@@ -482,7 +496,7 @@ static void bars_figure(FILE *html, const json_t *entry)
         json_object_set(as_map, "x_labels", json_object_get(entry, "labels"));
     if (as_map && assay_grid_from(&g, as_map) == ASSAY_OK) {
         snprintf(alt, sizeof alt, "Bars: %.200s, %d values.", title, g.n_x);
-        figure_begin(html);
+        figure_begin(html, false);
         script s;
         if (script_open(&s)) {
             bars_script(s.file, entry, values, g.x_labels);
@@ -515,7 +529,7 @@ void assay_pictures_depth(FILE *html, const assay_result *result)
     if (assay_grid_of_depth(&g, result) == ASSAY_OK && g.n_x > 1) {
         grid_figure(html, &g,
                     "Error against floor or bound, by layer and point (log10 of the ratio)",
-                    "layer", "point", "log10(error / floor)", true);
+                    "layer", "point", "log10(error / floor)", true, false);
     }
     assay_grid_clear(&g);
 }
@@ -526,7 +540,7 @@ void assay_pictures_confusion(FILE *html, const assay_result *result)
     if (assay_grid_of_confusion(&g, result) != ASSAY_OK)
         return;
     grid_figure(html, &g, "Confusion matrix: planted classes against the classes that were named",
-                "named class", "planted class", "plants", false);
+                "named class", "planted class", "plants", false, false);
     assay_grid_clear(&g);
 }
 
@@ -547,7 +561,7 @@ void assay_pictures_of(FILE *html, const assay_result *result, int finding)
             continue;
         grid_figure(html, &g, assay_picture_text(entry, "title", "map"),
                     assay_picture_text(entry, "x", ""), assay_picture_text(entry, "y", ""),
-                    assay_picture_text(entry, "unit", ""), false);
+                    assay_picture_text(entry, "unit", ""), false, finding >= 0);
         assay_grid_clear(&g);
     }
     json_array_foreach(assay_picture_list(result, "scatters"), i, entry)

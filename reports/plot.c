@@ -138,11 +138,33 @@ void assay_plot_begin(FILE *script, int width, int height)
             width, height);
 }
 
+/* Grey of lines and letters: what assay_plot_begin asks for becomes a darker or a lighter one, as
+ * the reader's screen is light or dark. */
+#define GREY(shade)                                                                                \
+    "[fill=\"rgb(122,122,122)\"]{fill:" shade "}[stroke=\"rgb(122, 122, 122)\"]{stroke:" shade "}"
+static const char shades[] =
+    "<style>" GREY("#4d5661") "@media(prefers-color-scheme:dark){" GREY("#b6bfc9") "}</style>";
+
+/* The picture with the style behind its first tag; NULL: no memory. */
+static char *with_shades(const char *svg)
+{
+    const char *end = strchr(svg, '>');
+    size_t head = end ? (size_t)(end - svg) + 1 : 0, n = strlen(svg);
+    char *text = malloc(n + sizeof shades);
+    if (!text)
+        return NULL;
+    memcpy(text, svg, head);
+    memcpy(text + head, shades, sizeof shades - 1);
+    memcpy(text + head + sizeof shades - 1, svg + head, n - head + 1);
+    return text;
+}
+
 void assay_plot_put_image(FILE *html, const char *svg, const char *alt)
 {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    const unsigned char *p = (const unsigned char *)svg;
-    size_t n = strlen(svg);
+    char *shaded = with_shades(svg);
+    const unsigned char *p = (const unsigned char *)(shaded ? shaded : svg);
+    size_t n = strlen((const char *)p);
     fputs("<img alt=\"", html);
     assay_text_put(html, ASSAY_TEXT_XML, alt);
     fputs("\" src=\"data:image/svg+xml;base64,", html);
@@ -155,4 +177,5 @@ void assay_plot_put_image(FILE *html, const char *svg, const char *alt)
         fputc(i + 2 < n ? digits[word & 63] : '=', html);
     }
     fputs("\">\n", html);
+    free(shaded);
 }

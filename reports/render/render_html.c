@@ -45,7 +45,7 @@ static const char style[] =
     ".soft{color:var(--soft)}\n"
     "nav a{margin-right:1rem}a{color:inherit}\n"
     ".card{background:var(--card);border:1px solid var(--line);border-left:4px solid var(--bad);"
-    "border-radius:.5rem;padding:1rem 1.25rem;margin:0 0 1rem;break-inside:avoid}\n"
+    "border-radius:.5rem;padding:1rem 1.25rem;margin:0 0 1rem}\n"
     "dl{display:grid;grid-template-columns:9rem 1fr;gap:.25rem 1rem;margin:.75rem 0}\n"
     "dt{color:var(--soft)}dd{margin:0;overflow-wrap:anywhere}\n"
     "code,pre{font:.9em/1.45 ui-monospace,monospace;background:var(--code);border-radius:.3rem}\n"
@@ -57,16 +57,24 @@ static const char style[] =
     "thead th{color:var(--soft);font-weight:600}tbody th{font-weight:500}\n"
     ".scroll{overflow:auto;max-height:26rem;font-size:.85rem}\n"
     "tr.bad td,tr.bad th{color:var(--bad)}\n"
-    ".figures{display:flex;flex-wrap:wrap;gap:0 2rem;align-items:flex-start}"
-    "figure{margin:0 0 "
-    "1.5rem;break-inside:avoid;max-width:100%}img{max-width:100%;height:auto;display:block}\n"
+    ".figures{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,29rem),1fr));"
+    "gap:0 2rem;align-items:start}.wide{grid-column:1/-1}\n"
+    "figure{margin:0 0 1.5rem;break-inside:avoid;min-width:0}.picture{overflow-x:auto}"
+    "img{max-width:100%;min-width:24rem;height:auto;display:block}.wide img{min-width:44rem}\n"
+    ":focus-visible{outline:2px solid var(--text);outline-offset:2px}\n"
     "figcaption{color:var(--soft);font-size:.9rem;margin:.25rem 0}\n"
     "details{margin:.25rem 0}summary{cursor:pointer;color:var(--soft)}\n"
     ".hidden{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%);"
     "white-space:nowrap}\n"
     "footer{margin-top:2rem;color:var(--soft);font-size:.85rem}\n"
-    "@media(max-width:40rem){dl{grid-template-columns:1fr}}\n"
-    "@media print{body{max-width:none;padding:0}nav{display:none}.card{border-color:#999}}\n"
+    "@media(max-width:40rem){body{padding:1rem}dl{grid-template-columns:1fr}dd{margin-bottom:.4rem}"
+    "#checks table{font-size:.9rem}#checks th,#checks td{padding:.3rem "
+    ".25rem;overflow-wrap:anywhere}"
+    "#checks th:nth-child(3),#checks td:nth-child(3){display:none}.card{padding:.75rem}}\n"
+    "@media print{:root{color-scheme:light;--ground:#fff;--card:#fff;--text:#000;--soft:#444;"
+    "--line:#bbb;--good:#1a7f45;--bad:#b3263a;--open:#8a5a00;--code:#f1f3f5}"
+    "body{max-width:none;padding:0}nav{display:none}.card{border-color:#999}"
+    ".scroll{max-height:none;overflow:visible}img,.wide img{min-width:0}h2,h3{break-after:avoid}}\n"
     "</style>\n";
 
 static void put(FILE *out, const char *text)
@@ -199,7 +207,8 @@ static void finding(FILE *out, const assay_result *result, int index)
     fputs("</h3>\n<p>", out);
     put(out, assay_summary_sentence(f));
     fputs("</p>\n<dl>\n", out);
-    row(out, "Kind", f->kind);
+    if (f->kind && strncmp(assay_summary_sentence(f), f->kind, strlen(f->kind)) != 0)
+        row(out, "Kind", f->kind);
     code_row(out, "Last good point", f->last_good);
     row(out, "Where", assay_summary_where(text, sizeof text, f));
     points(out, &f->points);
