@@ -66,7 +66,7 @@ START_TEST(page_gives_every_picture_a_name_and_every_column_a_header)
     assay_result result;
     forge_with_pictures(&result, 4);
     char *page = forge_rendered("html", &result, 0);
-    ck_assert_int_eq(count(page, "<figure>"), 5);
+    ck_assert_int_eq(count(page, "<figure"), 5);
     if (assay_plot_available())
         ck_assert_int_eq(count(page, "<img alt=\""), 5);
     else
@@ -129,7 +129,7 @@ START_TEST(page_draws_the_confusion_matrix_of_a_campaign)
                         json_pack("{s:{s:i, s:i}, s:{s:i}}", "BUFFER", "BUFFER", 9, "UNKNOWN", 1,
                                   "LEAK", "LEAK", 4));
     char *page = forge_rendered("html", &result, 0);
-    ck_assert_int_eq(count(page, "<figure>"), 1);
+    ck_assert_int_eq(count(page, "<figure"), 1);
     ck_assert_ptr_nonnull(
         strstr(page, "<th scope=\"row\">BUFFER</th><td>9</td><td>0</td><td>1</td>"));
     ck_assert(!assay_plot_available() ||
