@@ -19,12 +19,7 @@ assay_status assay_campaign_new(assay_campaign **out, const assay_campaign_optio
     assay_status s = ASSAY_OK;
     ASSAY_TRY(assay_alloc(&c, 1, sizeof *c, "campaign"));
     c->options = *options;
-    ASSAY_GO(assay_alloc(&c->models, (size_t)options->n_models, sizeof *c->models, "models"));
-    for (int i = 0; i < options->n_models; i++) {
-        c->models[i].path = options->models[i];
-        ASSAY_GO(assay_model_open(&c->models[i].model, options->models[i], NULL));
-        ASSAY_GO(assay_oracle_open(&c->models[i].oracle, assay_model_gguf(c->models[i].model), 0));
-    }
+    ASSAY_GO(assay_campaign_open_models(c));
     ASSAY_GO(assay_campaign_plan(c));
     ASSAY_GO(assay_alloc(&c->outcomes, (size_t)c->n, sizeof *c->outcomes, "outcomes"));
     *out = c;
@@ -38,11 +33,7 @@ void assay_campaign_free(assay_campaign *campaign)
 {
     if (!campaign)
         return;
-    for (int i = 0; campaign->models && i < campaign->options.n_models; i++) {
-        assay_oracle_close(campaign->models[i].oracle);
-        assay_model_close(campaign->models[i].model);
-    }
-    free(campaign->models);
+    assay_campaign_close_models(campaign);
     free(campaign->trials);
     free(campaign->outcomes);
     free(campaign);

@@ -154,6 +154,24 @@ static assay_status plan_clean(assay_campaign *c, int model)
     return ASSAY_OK;
 }
 
+/* Forged models, one per block type: every path and format, chunks in turn. */
+static assay_status plan_forged(assay_campaign *c, int model)
+{
+    static const int chunks[] = {0, 1, 3, 7, 2};
+    for (int i = 0; i < 4; i++) {
+        assay_trial t = {.model = model,
+                         .path = i % 2 ? ASSAY_PATH_LATENT : ASSAY_PATH_EXPANDED,
+                         .dtype = i / 2 ? ASSAY_DTYPE_BF16 : ASSAY_DTYPE_F32,
+                         .prompt = (model + i) % 2,
+                         .chunk = chunks[(model + i) % 5],
+                         .n_new = 2};
+        if (t.path == ASSAY_PATH_LATENT && !assay_model_hparams(c->models[model].model)->is_mla)
+            continue;
+        ASSAY_TRY(add(c, &t));
+    }
+    return ASSAY_OK;
+}
+
 assay_status assay_campaign_plan(assay_campaign *campaign)
 {
     for (int model = 0; model < campaign->options.n_models; model++) {
@@ -161,5 +179,7 @@ assay_status assay_campaign_plan(assay_campaign *campaign)
         ASSAY_TRY(plan_pairs(campaign, model, campaign->options.quick ? 6 : 24));
         ASSAY_TRY(plan_clean(campaign, model));
     }
+    for (int model = campaign->options.n_models; model < campaign->n_models; model++)
+        ASSAY_TRY(plan_forged(campaign, model));
     return ASSAY_OK;
 }

@@ -36,7 +36,7 @@ static void put_count(json_t *object, const char *key, const char *inner)
 static json_t *describe(const assay_campaign *c, const assay_trial *t, int which)
 {
     const assay_plant *p = &t->plants[which];
-    json_t *row = json_pack("{s:s, s:s, s:i, s:s, s:s, s:i}", "model", c->models[t->model].path,
+    json_t *row = json_pack("{s:s, s:s, s:i, s:s, s:s, s:i}", "model", c->models[t->model].name,
                             "plant", p->kind, "layer", p->layer, "path",
                             t->path == ASSAY_PATH_LATENT ? "latent" : "expanded", "dtype",
                             assay_dtype_name(t->dtype), "prompt", t->prompt);
@@ -91,7 +91,7 @@ static assay_status add_alarm(assay_result *result, const assay_campaign *c, int
 {
     const assay_trial *t = &c->trials[index];
     return assay_strings_add(
-        &result->notes, "false alarm: %s %s %s prompt %d chunk %d: %s", c->models[t->model].path,
+        &result->notes, "false alarm: %s %s %s prompt %d chunk %d: %s", c->models[t->model].name,
         t->path == ASSAY_PATH_LATENT ? "latent" : "expanded", assay_dtype_name(t->dtype), t->prompt,
         t->chunk, c->outcomes[index].first);
 }
@@ -170,7 +170,8 @@ static assay_status add_rates(assay_result *result, const tally *t, int n_trials
                       t->alarms  ? ASSAY_VERDICT_FAIL
                       : t->clean ? ASSAY_VERDICT_PASS
                                  : ASSAY_VERDICT_INCONCLUSIVE,
-                      "%d false alarms in %d healthy runs; none is allowed", t->alarms, t->clean));
+                      "%d false alarm%s in %d healthy runs; none is allowed", t->alarms,
+                      t->alarms == 1 ? "" : "s", t->clean));
     ASSAY_TRY(add_rate(result, "detection", "visible plants with a finding", t->detected,
                        t->visible, 0.99));
     ASSAY_TRY(

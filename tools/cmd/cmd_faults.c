@@ -61,8 +61,10 @@ int assay_cmd_faults(int argc, char **argv)
                      .user = &o,
                      .min_args = 1,
                      .max_args = ASSAY_MAX_ARGS,
-                     .about = "Several models may be given. Each trial is an engine run with one "
-                              "or two plants (or none), captured and diagnosed."};
+                     .about =
+                         "Several models may be given. Each trial is an engine run with one "
+                         "or two plants (or none), captured and diagnosed. Healthy runs are also "
+                         "made of small models forged in every type that can be encoded."};
     int status;
     if (!assay_options_parse(&common, &status, &cli, argc, argv))
         return status;
