@@ -9,6 +9,7 @@
 #include "references/forced_floor.h"
 #include "references/forced_ids.h"
 #include "references/forced_part.h"
+#include "references/forced_pool.h"
 
 typedef struct text_list {
     char **items;
@@ -26,6 +27,7 @@ struct assay_forced {
     bool *latent;
     assay_judged *judged;
     int n_judged, room;
+    assay_forced_pool *pool;
     text_list unjudged, notes;
     double *got, *expected, *rounded; /* of value `held` */
     int held;
@@ -363,6 +365,9 @@ static assay_status hold(assay_forced *f, int index)
             ASSAY_TRY(assay_part_expect(f->rounded, &at, j->seen, &f->rounding));
         ASSAY_TRY(add_score_noise(f->rounded, f->expected, f, j, &at, n, &f->rounding, false));
     }
+    /* what the pool says of this value: the noise is not looked at */
+    for (int64_t i = 0; i < n && j->pooled_gain != 0; i++)
+        f->got[i] = j->pooled_gain * f->expected[i];
     f->held = index;
     return ASSAY_OK;
 }
@@ -411,6 +416,8 @@ static assay_status judge_floats(assay_forced *f, int index, bool nonfinite_befo
     in.long_tail = covers_attention(f, j) && j->n_interval > 0;
     in.ignore_added_nonfinite = nonfinite_before && covers_attention(f, j);
     ASSAY_TRY(assay_floor_judge(j, &in));
+    if (!j->is_home && !j->against)
+        ASSAY_TRY(assay_forced_pool_add(f->pool, j, f->got, f->expected, f->rounded));
     if (!j->is_home || !j->discrete_interval || j->against)
         return ASSAY_OK;
     int64_t n_changed;
@@ -513,6 +520,7 @@ assay_status assay_forced_new(assay_forced **out, assay_run *run, assay_oracle *
     f->only = options ? options->only : NULL;
     f->n_only = options ? options->n_only : 0;
     set_knobs(f, options);
+    ASSAY_GO(assay_forced_pool_new(&f->pool));
     ASSAY_GO(follow_selection_sizes(f));
     ASSAY_GO(assay_alloc(&f->passes, (size_t)n_prompts, sizeof *f->passes, "passes"));
     ASSAY_GO(assay_alloc(&f->latent, (size_t)n_prompts, sizeof *f->latent, "paths"));
@@ -522,6 +530,8 @@ assay_status assay_forced_new(assay_forced **out, assay_run *run, assay_oracle *
         for (int step = 0; step < assay_run_prompt_at(run, p)->n_steps; step++)
             ASSAY_GO(judge_step(f, p, step, &nonfinite));
     }
+    ASSAY_GO(assay_forced_pool_judge(f->pool, f->judged, f->n_judged));
+    f->held = -1;
     if (f->n_judged == 0)
         ASSAY_GO(assay_fail(ASSAY_CANNOT_JUDGE, "%s: none of its values can be judged%s%s",
                             assay_run_about(run)->path, f->unjudged.n ? "; first: " : "",
@@ -544,6 +554,7 @@ void assay_forced_free(assay_forced *forced)
     free(forced->passes);
     free(forced->latent);
     free(forced->judged);
+    assay_forced_pool_free(forced->pool);
     free(forced->got);
     text_clear(&forced->unjudged);
     text_clear(&forced->notes);
@@ -633,6 +644,19 @@ assay_status assay_forced_noise(double *noise, assay_forced *forced, int index,
     return ASSAY_OK;
 }
 
+/* What is left of a pooled factor, against its standard error. */
+static void rejudge_pooled(assay_judged *j, const double *got, const double *explained, int64_t n)
+{
+    double rest = 0, size = 0;
+    for (int64_t i = 0; i < n; i++)
+        if (isfinite(got[i]) && isfinite(explained[i])) {
+            rest += (got[i] - explained[i]) * (got[i] - explained[i]);
+            size += got[i] * got[i];
+        }
+    j->rel = size > 0 ? sqrt(rest / size) : 0;
+    j->is_home = j->rel > 3 * j->floor_rel;
+}
+
 assay_status assay_forced_rejudge(assay_judged *judged, assay_forced *forced, int index,
                                   const double *explained, const double *noise)
 {
@@ -641,6 +665,10 @@ assay_status assay_forced_rejudge(assay_judged *judged, assay_forced *forced, in
     *judged = *j;
     ASSAY_TRY(hold(forced, index));
     int64_t n = j->n_rows * j->n_cols;
+    if (j->pooled_gain != 0) {
+        rejudge_pooled(judged, forced->got, explained, n);
+        return ASSAY_OK;
+    }
     double *rounded;
     ASSAY_TRY(assay_alloc(&rounded, (size_t)n, sizeof *rounded, "rounded explanation"));
     for (int64_t i = 0; i < n; i++)

@@ -9,7 +9,7 @@
  *   home          the added error stands out of the floor: a fault is born here
  *
  * The rule for a home stands in references/forced_floor.h, with its reasons in
- * references/README.md.
+ * references/README.md; a factor that only the pool of many values shows in forced_pool.h.
  *
  * Hand-overs: where a run shows one thing at two places (the projection's own output, and what the
  * block returned), the earlier one is judged against the op, and the later one against the earlier
@@ -45,6 +45,7 @@ typedef struct assay_judged {
     double gain_row_median;  /* median per-row gain (design section 5) */
     double gain_group_worst; /* median per-row gain of the head that is farthest from 1 */
     int worst_group;
+    double pooled_gain; /* factor that the pool of all such values shows (forced_pool.h); 0: none */
     int64_t n_nonfinite_added; /* finite expected, non-finite got */
     int64_t n_nonfinite;       /* non-finite got, added or inherited */
     int64_t first_bad;         /* flat index of the first bad element; -1: none */

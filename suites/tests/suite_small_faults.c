@@ -8,6 +8,7 @@
 
 #include <stdio.h>
 
+#include "engine/role.h"
 #include "engine/seam.h"
 
 static const int32_t text[] = {593, 283, 286, 76,  300, 340,  271, 208, 60,  290,
@@ -147,7 +148,49 @@ START_TEST(the_router_bias_in_the_weights_is_found)
 }
 END_TEST
 
-EXPECT_MAIN("small_faults", a_softmax_scale_off_by_five_percent_is_named_with_its_value,
+/* Two tokens and forty decode steps: no value has rows enough to show a factor below its noise. */
+static void expect_pooled(const assay_seam_setting *setting, const char *point, int layer,
+                          double factor)
+{
+    char model[600], capture[600];
+    snprintf(model, sizeof model, "%s", data_shipped("glm5-tiny-Q4_K_M.gguf"));
+    snprintf(capture, sizeof capture, "%s", data_scratch("pooled.h5"));
+    EXPECT_OK(capture_planted(capture, model, text, 2, 40, ASSAY_DTYPE_BF16, setting, 1));
+    EXPECT_OK(diagnosed(&result, capture, model));
+    const assay_finding *f = diagnosed_find(&result, "CONST", point);
+    ck_assert_msg(f && result.n_findings == 1, "expected CONST at %s, found %s", point,
+                  diagnosed_text(&result));
+    if (layer >= 0)
+        ck_assert_int_eq(f->layers.items[0], layer);
+    EXPECT_NEAR(fitted("factor"), factor, 1e-4);
+    ck_assert(strstr(f->evidence.items[1], "no single value shows it") != NULL);
+    assay_result_clear(&result);
+}
+
+START_TEST(a_thousandth_too_much_in_every_logit_is_found_in_the_pool_of_steps)
+{
+    expect_pooled(
+        &(assay_seam_setting){
+            .seam = ASSAY_SEAM_LOGITS_SCALE, .layer = -1, ANYWHERE, .value = 1.0012},
+        "logits", -1, 1.0012);
+}
+END_TEST
+
+START_TEST(a_thousandth_too_much_in_one_weight_is_found_in_its_layer)
+{
+    expect_pooled(&(assay_seam_setting){.seam = ASSAY_SEAM_WEIGHT_SCALE,
+                                        .layer = 2,
+                                        ANYWHERE,
+                                        .value = 1.0012,
+                                        .n_ints = 1,
+                                        .ints = {ASSAY_ROLE_ATTN_OUTPUT}},
+                  "attn.proj", 2, 1.0012);
+}
+END_TEST
+
+EXPECT_MAIN("small_faults", a_thousandth_too_much_in_every_logit_is_found_in_the_pool_of_steps,
+            a_thousandth_too_much_in_one_weight_is_found_in_its_layer,
+            a_softmax_scale_off_by_five_percent_is_named_with_its_value,
             half_the_rotary_base_is_named_with_its_value,
             one_head_off_by_half_a_percent_is_named_with_head_and_factor,
             one_row_of_forty_with_five_percent_noise_is_found_with_its_shape,
