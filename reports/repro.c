@@ -270,7 +270,9 @@ assay_status assay_diagnosis_bundles(assay_result *result, int first, const assa
     assay_run *run = assay_forced_run(d->forced), *plain = run;
     char *imported = NULL;
     assay_status s = ASSAY_OK;
-    ASSAY_BUG_IF(!options->file);
+    if (!options->file)
+        return assay_fail(ASSAY_UNSUPPORTED, "a bundle keeps weights as they lie in a GGUF file; "
+                                             "the model is a checkpoint's folder");
     ASSAY_TRY(assay_render_make_folder(options->bundles));
     ASSAY_GO(plain_run(&plain, &imported, run, options->bundles));
     maker m = {.run = plain,

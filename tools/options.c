@@ -256,6 +256,18 @@ static bool is_plain(const char *word)
     return true;
 }
 
+size_t assay_option_word(char *out, size_t room, const char *word)
+{
+    const char *quote = is_plain(word) ? "" : "'";
+    size_t n = (size_t)snprintf(out, room, "%s", quote);
+    for (const char *c = word; *c && n + 8 < room; c++) {
+        if (*c == '\'')
+            n += (size_t)sprintf(out + n, "'\\'");
+        out[n++] = *c;
+    }
+    return n + (size_t)snprintf(out + n, room - n, "%s", quote);
+}
+
 /* Says nothing about what is judged: left out of the command that shows a finding again. 2: has a
  * value. */
 static int is_about_output(const char *word)
@@ -280,19 +292,12 @@ static void write_line(char *out, size_t room, const assay_command *command, int
     size_t n = (size_t)snprintf(out, room, "assay %s", command->name);
     for (int i = 1; i < argc && n + 8 < room; i++) {
         int skip = whole ? 0 : is_about_output(argv[i]);
-        const char *quote = is_plain(argv[i]) ? "" : "'";
         if (skip) {
             i += skip - 1;
             continue;
         }
         out[n++] = ' ';
-        n += (size_t)sprintf(out + n, "%s", quote);
-        for (const char *c = argv[i]; *c && n + 8 < room; c++) {
-            if (*c == '\'')
-                n += (size_t)sprintf(out + n, "'\\'");
-            out[n++] = *c;
-        }
-        n += (size_t)sprintf(out + n, "%s", quote);
+        n += assay_option_word(out + n, room - n, argv[i]);
     }
     out[n] = '\0';
 }

@@ -120,6 +120,10 @@ int64_t assay_option_size(const struct argp_state *state, const char *option, co
 void assay_option_range(const struct argp_state *state, const char *option, const char *text,
                         int *first, int *last);
 
+/* The word as a shell reads it back, quoted where it must be; cut when it does not fit. Returns its
+ * length. */
+size_t assay_option_word(char *out, size_t room, const char *word);
+
 /* Engine options as asked for; plants become seams (borrowed from `options`). */
 assay_status assay_options_engine(assay_engine_options *out, assay_options *options,
                                   const assay_hparams *hparams);
@@ -141,6 +145,13 @@ assay_status assay_options_result(assay_result *out, const assay_options *option
 
 /* Fills result->model: path, name, architecture, bytes, SHA-256 of the file set (reads it all). */
 assay_status assay_result_describe_model(assay_result *result, const assay_gguf *file);
+
+/* Commands that lead on from the findings, put into the result: the numbers at the first one
+ * (captures n > 0) beside a reference or what the model gives, its class, a bundle where there can
+ * be one (a GGUF model). NULL: none. Nothing without findings. */
+assay_status assay_next(assay_result *result, const assay_options *options,
+                        const char *const *captures, int n, const char *reference,
+                        const char *model);
 
 /* The command's end: prints the result on stdout (text or JSON), writes --report, clears the
  * result, returns the exit status. */

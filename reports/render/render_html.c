@@ -50,7 +50,7 @@ static const char style[] =
     "dt{color:var(--soft)}dd{margin:0;overflow-wrap:anywhere}\n"
     "code,pre{font:.9em/1.45 ui-monospace,monospace;background:var(--code);border-radius:.3rem}\n"
     "code{padding:.05rem .3rem}pre{padding:.5rem .75rem;margin:0;white-space:pre-wrap;"
-    "overflow-wrap:anywhere}pre code{background:none;padding:0}\n"
+    "overflow-wrap:anywhere}pre code{background:none;padding:0}pre+pre{margin-top:.4rem}\n"
     "table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}\n"
     "th,td{text-align:left;padding:.3rem .6rem;border-bottom:1px solid var(--line);"
     "vertical-align:top}\n"
@@ -292,6 +292,22 @@ static void notes(FILE *out, const assay_result *result)
     fputs("</ul></section>\n", out);
 }
 
+static void next(FILE *out, const assay_result *result)
+{
+    const json_t *list = json_object_get(result->extra, "next"), *item;
+    size_t i;
+    if (!json_array_size(list))
+        return;
+    fputs("<section id=\"next\"><h2>Next</h2>\n", out);
+    json_array_foreach(list, i, item)
+    {
+        fputs("<pre><code>", out);
+        put(out, json_string_value(item));
+        fputs("</code></pre>\n", out);
+    }
+    fputs("</section>\n", out);
+}
+
 assay_status assay_render_html(FILE *out, const assay_result *result,
                                const assay_render_options *options)
 {
@@ -314,6 +330,7 @@ assay_status assay_render_html(FILE *out, const assay_result *result,
     checks(out, result);
     pictures(out, result);
     notes(out, result);
+    next(out, result);
     fputs("</main>\n<footer>assay " ASSAY_VERSION "</footer>\n</body>\n</html>\n", out);
     return ferror(out) ? assay_fail(ASSAY_IO, "cannot write HTML") : ASSAY_OK;
 }

@@ -223,6 +223,21 @@ static void notes(const page *p, const assay_result *result)
     }
 }
 
+/* Commands that lead on, each on its own line. */
+static void next(const page *p, const assay_result *result)
+{
+    const json_t *list = json_object_get(result->extra, "next"), *item;
+    size_t i;
+    if (json_array_size(list))
+        fprintf(p->out, "\n%snext%s\n", bold(p), normal(p));
+    json_array_foreach(list, i, item)
+    {
+        fputs("   ", p->out);
+        assay_text_put(p->out, ASSAY_TEXT_TERMINAL, either(json_string_value(item), ""));
+        fputc('\n', p->out);
+    }
+}
+
 assay_status assay_render_text(FILE *out, const assay_result *result,
                                const assay_render_options *options)
 {
@@ -235,6 +250,7 @@ assay_status assay_render_text(FILE *out, const assay_result *result,
         checks(&p, result);
         agreement(&p, result);
         notes(&p, result);
+        next(&p, result);
     }
     return ferror(out) ? assay_fail(ASSAY_IO, "cannot write the report") : ASSAY_OK;
 }

@@ -156,6 +156,8 @@ int assay_cmd_check(int argc, char **argv)
     if (s != ASSAY_OK)
         return assay_end_failed(&common, s);
     s = check(&result, &o, &common);
+    if (s == ASSAY_OK)
+        s = assay_next(&result, &common, NULL, 0, NULL, o.list ? NULL : common.args[0]);
     if (s == ASSAY_OK && o.sign)
         s = sign(&result, &o, &common);
     if (s == ASSAY_OK)

@@ -51,6 +51,8 @@ static assay_status compare(assay_result *result, assay_options *common, assay_r
     ASSAY_TRY(assay_compare_runs(&comparison, runs[0], runs[1], runs[2]));
     assay_status s = assay_result_add_comparison(result, comparison, runs[0], common->again);
     assay_comparison_free(comparison);
+    if (s == ASSAY_OK)
+        s = assay_next(result, common, common->args, n, common->args[n], NULL);
     return s;
 }
 

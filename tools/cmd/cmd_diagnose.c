@@ -123,7 +123,8 @@ int assay_cmd_diagnose(int argc, char **argv)
         .bundles = o.repro,
         .file = m.own, /* a checkpoint's header has no hash to compare */
         .forced = {.first_layer = o.first_layer, .last_layer = o.last_layer}};
-    s = assay_diagnose(&result, run, m.oracle, &how);
+    ASSAY_GO(assay_diagnose(&result, run, m.oracle, &how));
+    s = assay_next(&result, &common, common.args, common.n_args, NULL, m.own ? o.model : NULL);
 out:
     assay_run_close(run);
     close_model(&m);

@@ -73,6 +73,7 @@ static void print_text(const assay_run *run, const assay_import_result *done, co
         printf("left out, because no name map knows them (%d):\n", info->n_unmapped);
     for (int i = 0; i < info->n_unmapped; i++)
         printf("  %s\n", assay_run_unmapped_at(run, i));
+    printf("next: assay diagnose %s --model MODEL.gguf\n", output);
 }
 
 int assay_cmd_import(int argc, char **argv)

@@ -6,10 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "references/forced.h"
 #include "tools/options.h"
 #include "tools/progress.h"
 
-enum { KEY_ROWS = 0x400, KEY_HEADS, KEY_COLUMNS, KEY_REFERENCE };
+enum { KEY_ROWS = 0x400, KEY_HEADS, KEY_COLUMNS, KEY_REFERENCE, KEY_MODEL };
 
 static const struct argp_option options[] = {
     {"rows", KEY_ROWS, "A-B", 0,
@@ -18,6 +19,8 @@ static const struct argp_option options[] = {
      0},
     {"columns", KEY_COLUMNS, "A-B", 0, "Only these entries of the last axis (default 0-7)", 0},
     {"reference", KEY_REFERENCE, "REF", 0, "Shows this capture's numbers underneath", 0},
+    {"model", KEY_MODEL, "MODEL", 0,
+     "Shows underneath what the op gives in float64 on the inputs it had (GGUF)", 0},
     {0}};
 
 typedef struct span {
@@ -26,7 +29,7 @@ typedef struct span {
 
 typedef struct own {
     span rows, heads, columns;
-    const char *reference;
+    const char *reference, *model;
 } own;
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -44,6 +47,13 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_REFERENCE:
         o->reference = arg;
+        return 0;
+    case KEY_MODEL:
+        o->model = arg;
+        return 0;
+    case ARGP_KEY_END:
+        if (o->reference && o->model)
+            argp_error(state, "--reference and --model: one of them stands beside the numbers");
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -213,10 +223,52 @@ typedef struct job {
     const own *own;
     const assay_options *common;
     assay_run *run, *reference;
+    assay_gguf *file;
+    assay_oracle *oracle;
+    assay_forced *forced; /* the point alone is judged; NULL: no --model */
     assay_point point;
     int layer, n_shown;
     json_t *list; /* NULL: text */
 } job;
+
+/* The forced pass over every value at the point. */
+static assay_status judge(job *j)
+{
+    assay_forced_place *only = NULL;
+    int n = 0, room = 0;
+    for (int p = 0; p < assay_run_n_prompts(j->run); p++)
+        room += assay_run_prompt_at(j->run, p)->n_steps;
+    ASSAY_TRY(assay_alloc(&only, (size_t)room, sizeof *only, "places"));
+    for (int p = 0; p < assay_run_n_prompts(j->run); p++)
+        for (int s = 0; s < assay_run_prompt_at(j->run, p)->n_steps; s++)
+            only[n++] =
+                (assay_forced_place){assay_run_prompt_at(j->run, p)->name, s, j->layer, j->point};
+    assay_forced_options how = {.last_layer = -1, .only = only, .n_only = n};
+    assay_status s = assay_gguf_open(&j->file, j->own->model);
+    if (s == ASSAY_OK)
+        s = assay_oracle_open(&j->oracle, j->file, 0);
+    if (s == ASSAY_OK)
+        s = assay_forced_new(&j->forced, j->run, j->oracle, &how);
+    free(only);
+    return s;
+}
+
+/* What the op gives; x NULL where the value is not judged as a whole. */
+static assay_status expect(value *out, job *j, const value *v)
+{
+    const double *got, *expected;
+    for (int i = 0; i < assay_forced_n(j->forced); i++) {
+        const assay_judged *judged = assay_forced_at(j->forced, i);
+        if (judged->seen != v->seen || judged->n_rows * judged->n_cols != count_of(v->seen))
+            continue;
+        *out = *v;
+        out->x = NULL;
+        ASSAY_TRY(assay_forced_values(&got, &expected, j->forced, i));
+        ASSAY_TRY(assay_alloc(&out->x, (size_t)count_of(v->seen), sizeof *out->x, "values"));
+        memcpy(out->x, expected, (size_t)count_of(v->seen) * sizeof *out->x);
+    }
+    return ASSAY_OK;
+}
 
 static assay_status show_seen(job *j, int prompt, int step, const assay_seen *seen)
 {
@@ -230,9 +282,12 @@ static assay_status show_seen(job *j, int prompt, int step, const assay_seen *se
     assay_status s = load(&v, j->run, seen);
     if (s == ASSAY_OK && other)
         s = load(&ref, j->reference, other);
+    if (s == ASSAY_OK && j->forced && v.x)
+        s = expect(&ref, j, &v);
+    bool beside = other || ref.x;
     if (s == ASSAY_OK && j->list) {
         json_array_append_new(j->list, value_json(&v, j->own, name, step));
-        if (other)
+        if (beside)
             json_array_append_new(j->list, value_json(&ref, j->own, name, step));
     } else if (s == ASSAY_OK) {
         print_head("", &v, name, step);
@@ -240,7 +295,10 @@ static assay_status show_seen(job *j, int prompt, int step, const assay_seen *se
             print_head("  = ", &ref, name, step);
         if (other && !same_shape(&v, &ref))
             puts("  (the shapes differ or values are missing: no row of the reference is shown)");
-        print_value(&v, other && same_shape(&v, &ref) ? &ref : NULL, j->own);
+        if (j->forced)
+            puts(ref.x ? "  = what the op gives in float64 on its captured inputs"
+                       : "  (what the op gives is not known: the value is a part, or has no op)");
+        print_value(&v, beside && same_shape(&v, &ref) ? &ref : NULL, j->own);
     }
     j->n_shown += s == ASSAY_OK;
     free(v.x);
@@ -255,6 +313,8 @@ static assay_status show(job *j)
     ASSAY_TRY(assay_options_run(&j->run, j->common, &j->common->args[0], 1));
     if (j->own->reference)
         ASSAY_TRY(assay_options_run(&j->reference, j->common, &j->own->reference, 1));
+    if (j->own->model)
+        ASSAY_TRY(judge(j));
     for (int p = 0; p < assay_run_n_prompts(j->run); p++)
         for (int s = 0; s < assay_run_prompt_at(j->run, p)->n_steps; s++)
             for (int i = 0; i < assay_run_n_seen(j->run, p, s); i++) {
@@ -287,6 +347,9 @@ int assay_cmd_show(int argc, char **argv)
     job j = {.own = &o, .common = &common, .list = common.json ? json_array() : NULL};
     assay_status s = show(&j);
     assay_progress_end();
+    assay_forced_free(j.forced);
+    assay_oracle_close(j.oracle);
+    assay_gguf_close(j.file);
     assay_run_close(j.run);
     assay_run_close(j.reference);
     if (s == ASSAY_OK && j.list) {

@@ -1,4 +1,5 @@
-# A CI run over ten captures, clean and faulty: exit status, and the counts of each format.
+# A CI run over ten captures, clean and faulty: exit status, and the counts of each format; every file is
+# held against its schema by a validator that is not ours.
 data=${ASSAY_DATA:-../shared/data}
 [ -r "$data/candidates/none.h5" ] || {
     echo "skip: the larger data is not here" >&2
@@ -7,6 +8,21 @@ data=${ASSAY_DATA:-../shared/data}
 command -v python3 >/dev/null || {
     echo "skip: no python3" >&2
     exit 125
+}
+
+python3 -c 'import jsonschema' 2>/dev/null && command -v xmllint >/dev/null || {
+    echo "skip: no python3-jsonschema or xmllint" >&2
+    exit 125
+}
+
+valid() {
+    python3 -c '
+import json, jsonschema, sys
+for i in (1, 3):
+    jsonschema.validate(json.load(open(sys.argv[i])), json.load(open(sys.argv[i + 1])))
+' "$1/result.json" reports/result.schema.json "$1/report.sarif" "$data/schemas/sarif-schema-2.1.0.json" ||
+        echo "JSON or SARIF is not valid"
+    xmllint --noout --schema "$data/schemas/JUnit.xsd" "$1/junit.xml" 2>/dev/null || echo "JUnit is not valid"
 }
 
 count() {
@@ -27,6 +43,7 @@ run() {
     assay compare "$1" "$2" --report "$scratch/report" >/dev/null 2>&1
     status=$?
     echo "$(basename "$1"): status $status, $(count "$scratch/report")"
+    valid "$scratch/report"
 }
 
 for name in none phantom_all fused_swap headswap neox noshared two nan; do
