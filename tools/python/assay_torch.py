@@ -303,7 +303,7 @@ class _Writer:
         self.file.flush()
 
     def statistics_of(self, names, tensors):
-        """rows of tensors on a device; not waited for"""
+        """rows of tensors, computed where they are; not waited for"""
         groups = {}
         for name, x in zip(names, tensors):
             if x.numel():
@@ -407,9 +407,11 @@ class _Taps:
     def flush(self):
         pending, self.pending, self.bytes = self.pending, [], 0
         if self.writer.tier == "stats":
-            there = [p for p in pending if not isinstance(p[1], np.ndarray) and p[1].device.type != "cpu"]
+            on_host = [isinstance(x, np.ndarray) or x.device.type == "cpu" for _, x, _ in pending]
+            here = [p for p, host in zip(pending, on_host) if host]
+            there = [p for p, host in zip(pending, on_host) if not host and not p[1].is_complex()]
             self.writer.statistics_of([p[0] for p in there], [p[1] for p in there])
-            pending = [p for p in pending if isinstance(p[1], np.ndarray) or p[1].device.type == "cpu"]
+            pending = here
         for name, clone, address in pending:
             self.writer.value(name, *_words(clone), address)
 

@@ -169,7 +169,7 @@ FAULTS = {"lost_projection": ("UNWRITTEN|BUFFER", "attn.proj", 1, lost_projectio
           "one_nan": ("RANGE", "moe.out", 1, one_nan),
           "norm_epsilon": ("CONST", "attn.in_norm", 1, norm_epsilon),
           "routed_scale": ("ROUTE", "moe.weights", 2, routed_scale),
-          "softmax_scale": ("LOGIT-SHAPE", "attn.kernel_out", 1, softmax_scale),
+          "softmax_scale": ("LOGIT-SHAPE", "attn.probs", 1, softmax_scale),
           "expert_shift": ("EXPERT-MAP", "moe.routed", 1, expert_shift),
           "other_layer": ("WEIGHT-SOURCE", "attn.proj", 2, other_layer),
           "kv_b_halves": ("FUSED-ORDER", "attn.kv_b", 1, kv_b_halves),
@@ -202,7 +202,7 @@ def cost(model, out, device):
     x = torch.tensor([[TOKENS[0]]], device=device)
     rows = {}
     for what, ids, step in (
-            ("decode", 1, lambda: (model(input_ids=x, past_key_values=cache, use_cache=True), cache.crop(len(TOKENS)))),
+            ("decode", 1, lambda: (model(input_ids=x, past_key_values=cache, use_cache=True), cache.crop(-1))),
             ("prefill", len(TOKENS), lambda: model(input_ids=torch.tensor([TOKENS], device=device), use_cache=False))):
         seconds(step, device, 20)
         plain, probed = [], []
@@ -241,9 +241,11 @@ def main():
     p.add_argument("--dtype", default="float32")
     p.add_argument("--backend", default="inductor", help="of torch.compile")
     p.add_argument("--what", default="clean,compiled,faults,cost,statistics")
+    p.add_argument("--tokens", type=int, default=len(TOKENS), help="of the prompt")
     p.add_argument("--faults", default=",".join(FAULTS))
     a = p.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = False
+    del TOKENS[a.tokens:]
     os.makedirs(a.out, exist_ok=True)
     name = os.path.basename(a.checkpoint.rstrip("/"))
     about = {"model": name, "torch": torch.__version__, "transformers": transformers.__version__, "device": a.device,
