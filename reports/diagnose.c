@@ -39,7 +39,10 @@ static void keep(assay_located *l, const assay_home *home, const assay_offer *be
     l->explained = fmax(0, fmin(1, best->explained));
     const assay_offer *second = assay_home_second(home, best);
     if (second)
-        snprintf(l->second, sizeof l->second, "next best: %s (%s), leaves %.3g against %.3g",
+        snprintf(l->second, sizeof l->second,
+                 second->residual <= 1.5 * best->residual
+                     ? "fits as well, but is less simple: %s (%s)"
+                     : "next best: %s (%s), which leaves an error of %.3g where this leaves %.3g",
                  assay_fault_at(second->fault)->name, second->kind, second->residual,
                  best->residual);
 }

@@ -155,8 +155,9 @@ static assay_status add_evidence(assay_finding *f, const assay_diagnosis *d, con
         ASSAY_TRY(assay_strings_add(&f->evidence, "%s", l->evidence));
     if (l->shape[0])
         ASSAY_TRY(assay_strings_add(&f->evidence, "%s", l->shape));
-    ASSAY_TRY(assay_strings_add(&f->evidence, "%s on the inputs this op really had: %s",
-                                assay_point_format(points, j->point, j->layer), j->why));
+    ASSAY_TRY(assay_strings_add(&f->evidence, "%s, computed again from the inputs it had: %s",
+                                assay_point_format(points, j->point, j->layer),
+                                strncmp(j->why, "whole: ", 7) ? j->why : j->why + 7));
     if (l->second[0])
         ASSAY_TRY(assay_strings_add(&f->evidence, "%s", l->second));
     if (n_places > 1)

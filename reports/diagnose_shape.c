@@ -38,9 +38,12 @@ static void describe_axis(char *out, size_t room, size_t *at, const char *name, 
         }
     char text[160];
     if (n_top == 0)
-        snprintf(text, sizeof text, "spread over all %lld %s; ", (long long)a->n, name);
+        snprintf(text, sizeof text, "spread over all %lld %ss; ", (long long)a->n, name);
+    else if (n_top == 1)
+        snprintf(text, sizeof text, "%s %lld of %lld carries %.0f %% of it; ", name,
+                 (long long)first, (long long)a->n, 100 * top / total);
     else
-        snprintf(text, sizeof text, "%lld of %lld %s (%lld ... %lld) carry %.0f %% of it; ",
+        snprintf(text, sizeof text, "%lld of %lld %ss (%lld to %lld) carry %.0f %% of it; ",
                  (long long)n_top, (long long)a->n, name, (long long)first, (long long)last,
                  100 * top / total);
     put(out, room, at, text);
@@ -74,9 +77,9 @@ void assay_shape_describe(char *out, size_t room, const assay_home *home)
         heads.share[i % j->n_cols / width] += d * d;
     }
     put(out, room, &at, "shape of the error: ");
-    describe_axis(out, room, &at, "rows", &rows);
-    describe_axis(out, room, &at, "heads", &heads);
-    describe_axis(out, room, &at, "channels", &cols);
+    describe_axis(out, room, &at, "row", &rows);
+    describe_axis(out, room, &at, "head", &heads);
+    describe_axis(out, room, &at, "channel", &cols);
     free(sums);
     char text[200];
     snprintf(text, sizeof text,

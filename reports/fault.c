@@ -79,10 +79,10 @@ static assay_status unknown_kind(const char *name)
                 most[at] = x;
             }
         }
-    for (int i = 0; i < 3 && best[i]; i++)
-        snprintf(list + strlen(list), sizeof list - strlen(list), "%s %s", i ? "," : "", best[i]);
-    return assay_fail(ASSAY_USAGE,
-                      "--plant: no kind '%.60s'; nearest:%s; `assay list plants` has all", name,
+    for (int i = 0; i < 3 && best[i] && most[i] > 0.5; i++)
+        snprintf(list + strlen(list), sizeof list - strlen(list), "%s %s",
+                 i ? "," : "; nearest:", best[i]);
+    return assay_fail(ASSAY_USAGE, "--plant: no kind '%.60s'%s; `assay list plants` has all", name,
                       list);
 }
 

@@ -292,12 +292,12 @@ static void say_stretch(char *text, size_t room, const assay_home_slices *s, int
         snprintf(text, room, "the last %lld of rank %d's %lld positions are zero: load all of them",
                  (long long)(width - of->end), rank, (long long)width);
     else if (of->rank >= 0)
-        snprintf(text, room, "rank %d holds rank %d's slice: begin at %lld, not at %lld", rank,
-                 of->rank * s->n_copies, (long long)s->first[r], (long long)of->from);
+        snprintf(text, room, "rank %d holds rank %d's slice: it begins at %lld and should at %lld",
+                 rank, of->rank * s->n_copies, (long long)of->from, (long long)s->first[r]);
     else
-        snprintf(text, room, "rank %d's slice begins %lld too %s: begin at %lld, not at %lld", rank,
-                 (long long)llabs(by), by > 0 ? "late" : "early", (long long)s->first[r],
-                 (long long)of->from);
+        snprintf(text, room, "rank %d's slice begins %lld too %s: at %lld, and should at %lld",
+                 rank, (long long)llabs(by), by > 0 ? "late" : "early", (long long)of->from,
+                 (long long)s->first[r]);
 }
 
 static const char *kind_of(const stretch found[], const assay_home_slices *s)

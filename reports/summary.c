@@ -125,6 +125,8 @@ char *assay_summary_last_good(char *out, size_t room, const assay_result *result
 char *assay_summary_sure(char *out, size_t room, const assay_finding *f)
 {
     out[0] = '\0';
+    if (f->fault_class && !strcmp(f->fault_class, "UNKNOWN"))
+        return out; /* no class is claimed */
     if (assay_text_has(f->confidence))
         append(out, room, "confidence %.2f", f->confidence);
     if (*out && assay_text_has(f->explained))
