@@ -88,6 +88,7 @@ typedef struct assay_engine_options {
     struct assay_comm *comm; /* this rank's handle (engine/comm.h); NULL: one rank */
     bool whole_experts;      /* experts are dealt out whole over ranks instead of cut inside */
     bool use_graph;          /* device: decode steps are captured once per bucket and replayed */
+    int least_bucket;        /* rows of the smallest bucket; 0: 1 */
     assay_device_tap_fn *device_tap;
     void *device_tap_user;
 } assay_engine_options;

@@ -162,6 +162,15 @@ bool assay_fault_kind_fits(const assay_fault_kind *kind, const assay_hparams *h)
     return false;
 }
 
+assay_status assay_plant_on(const assay_plant *plant, bool is_device)
+{
+    const assay_fault_kind *kind = assay_fault_kind_find(plant->kind, NULL);
+    if (kind && kind->device && !is_device)
+        return assay_fail(ASSAY_USAGE, "--plant %s: only a device has it (--backend cuda)",
+                          plant->kind);
+    return ASSAY_OK;
+}
+
 assay_status assay_plant_make(assay_seam_setting *settings, int *n, int max,
                               const assay_plant *plant, const assay_hparams *hparams)
 {

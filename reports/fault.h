@@ -31,6 +31,9 @@ assay_status assay_plant_parse(assay_plant *out, const char *text);
 assay_status assay_plant_make(assay_seam_setting *settings, int *n, int max,
                               const assay_plant *plant, const assay_hparams *hparams);
 
+/* Fails: ASSAY_USAGE when only a device has the mechanism, and the run is on none. */
+assay_status assay_plant_on(const assay_plant *plant, bool is_device);
+
 typedef enum { /* which models have the mechanism */
                ASSAY_NEEDS_NOTHING,
                ASSAY_NEEDS_MLA,
@@ -57,7 +60,8 @@ typedef struct assay_fault_kind { /* a plantable sub-kind */
     /* points where it is at home, without the layer, separated by blanks: the first of them that
      * the run shows must be named */
     const char *home;
-    bool ranks; /* shows in runs of several ranks alone */
+    bool ranks;  /* shows in runs of several ranks alone */
+    bool device; /* only a device has the mechanism */
 } assay_fault_kind;
 
 struct assay_home;

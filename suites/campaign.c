@@ -13,6 +13,9 @@
 #include "reports/diagnose.h"
 #include "suites/campaign_private.h"
 
+#define DEVICE_BUCKET 4  /* rows of a step of one: the others are padding */
+#define DEVICE_WORKERS 4 /* each has a context on the device */
+
 assay_status assay_campaign_new(assay_campaign **out, const assay_campaign_options *options)
 {
     assay_campaign *c;
@@ -87,8 +90,9 @@ static int fill_prompt(int32_t ids[], int which, int n_vocab)
 }
 
 static assay_status capture_trial(const char *path, assay_campaign_model *m,
-                                  const assay_trial *trial)
+                                  const assay_trial *trial, assay_backend backend)
 {
+    const bool on_device = backend == ASSAY_BACKEND_CUDA;
     const assay_hparams *hp = assay_model_hparams(m->model);
     int32_t prompt[64], *ids = NULL;
     int n = fill_prompt(prompt, trial->prompt, hp->n_vocab), n_settings = 0;
@@ -104,8 +108,8 @@ static assay_status capture_trial(const char *path, assay_campaign_model *m,
                                  .architecture = hp->architecture,
                                  .dtype = assay_dtype_name(trial->dtype),
                                  .path = trial->path == ASSAY_PATH_LATENT ? "latent" : "expanded",
-                                 .backend = "cpu",
-                                 .mode = "eager",
+                                 .backend = on_device ? "cuda" : "cpu",
+                                 .mode = on_device ? "graph" : "eager",
                                  .n_ranks = 1};
     ASSAY_GO(assay_capture_create(&capture, path, &about, NULL));
     ASSAY_GO(assay_capture_prompt(capture, "default", NULL, prompt, n));
@@ -113,6 +117,9 @@ static assay_status capture_trial(const char *path, assay_campaign_model *m,
     options.path = trial->path;
     options.dtype = trial->dtype;
     options.n_threads = 1;
+    options.backend = backend;
+    options.use_graph = on_device;
+    options.least_bucket = on_device ? DEVICE_BUCKET : 0;
     options.max_positions = n + trial->n_new;
     options.seams = &seams;
     options.tap = assay_capture_tap;
@@ -225,7 +232,7 @@ assay_status assay_campaign_run_one(assay_outcome *out, assay_campaign *campaign
     memset(out, 0, sizeof *out);
     snprintf(path, sizeof path, "%s/assay-campaign-%ld.h5", folder ? folder : "/tmp",
              (long)getpid());
-    ASSAY_GO(capture_trial(path, m, trial));
+    ASSAY_GO(capture_trial(path, m, trial, campaign->options.backend));
     const char *paths[] = {path};
     assay_run_options how = assay_run_options_default();
     ASSAY_GO(assay_run_open(&run, paths, 1, &how));
@@ -294,6 +301,8 @@ assay_status assay_campaign_run(assay_campaign *campaign)
 {
     assay_campaign *c = campaign;
     int ends[2], n = c->options.n_workers > 0 ? c->options.n_workers : omp_get_num_procs();
+    if (c->options.backend == ASSAY_BACKEND_CUDA && n > DEVICE_WORKERS)
+        n = DEVICE_WORKERS;
     if (pipe(ends))
         return assay_fail(ASSAY_IO, "campaign: no pipe to the workers");
     int started = 0;

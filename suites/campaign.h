@@ -46,7 +46,8 @@ typedef struct assay_campaign_options {
     const char *const *models;
     int n_models;
     bool quick;
-    int n_workers; /* processes; 0: all cores */
+    assay_backend backend; /* on a device: the faults that only a device has, in graph mode */
+    int n_workers;         /* processes; 0: all cores */
     void (*progress)(void *user, int done, int total);
     void *user;
 } assay_campaign_options;

@@ -65,14 +65,15 @@ static assay_plant plant_of(const assay_fault_kind *kind, int layer, double valu
     return p;
 }
 
-static void vary(assay_trial *t, const assay_campaign_model *m, int step)
+static void vary(const assay_campaign *c, assay_trial *t, const assay_campaign_model *m, int step)
 {
     t->path =
         assay_model_hparams(m->model)->is_mla && step % 2 ? ASSAY_PATH_LATENT : ASSAY_PATH_EXPANDED;
     t->dtype = step / 2 % 2 ? ASSAY_DTYPE_BF16 : ASSAY_DTYPE_F32;
     t->prompt = step % 3 == 2;
     t->chunk = 0;
-    t->n_new = 2;
+    /* on a device: prefill, an eager step, one that is captured, two that are replayed */
+    t->n_new = c->options.backend == ASSAY_BACKEND_CUDA ? 5 : 2;
 }
 
 static assay_status plan_singles(assay_campaign *c, int model)
@@ -83,16 +84,17 @@ static assay_status plan_singles(assay_campaign *c, int model)
     for (int f = 0; f < assay_fault_count(); f++)
         for (const assay_fault_kind *k = assay_fault_at(f)->kinds; k->name; k++) {
             int layers[ASSAY_MAX_LAYERS];
-            if (k->ranks || !assay_fault_kind_fits(k, hp))
+            bool on_device = c->options.backend == ASSAY_BACKEND_CUDA;
+            if (k->ranks || k->device != on_device || !assay_fault_kind_fits(k, hp))
                 continue;
-            int per_layer = c->options.quick ? 1 : 3;
+            int per_layer = c->options.quick ? 1 : on_device ? 8 : 3;
             for (int i = 0; i < per_layer; i++) {
                 assay_trial t = {.model = model, .n_plants = 1};
-                vary(&t, m, step++);
+                vary(c, &t, m, step++);
                 int n = layers_of(layers, ASSAY_MAX_LAYERS, m, k, t.path == ASSAY_PATH_LATENT);
                 if (n == 0)
                     continue;
-                int layer = layers[per_layer == 1 ? step % n : i * (n - 1) / 2];
+                int layer = layers[per_layer == 3 ? i * (n - 1) / 2 : step % n];
                 t.plants[0] = plant_of(k, layer, strength(k, c->options.quick ? 0 : step));
                 ASSAY_TRY(add(c, &t));
             }
@@ -116,7 +118,7 @@ static assay_status plan_pairs(assay_campaign *c, int model, int wanted)
             assay_fault_kind_find(kinds[(step * 5 + step / N + 1) % N], NULL);
         int la[ASSAY_MAX_LAYERS], lb[ASSAY_MAX_LAYERS];
         assay_trial t = {.model = model, .n_plants = 2};
-        vary(&t, m, step);
+        vary(c, &t, m, step);
         if (a == b || !assay_fault_kind_fits(a, hp) || !assay_fault_kind_fits(b, hp))
             continue;
         int na = layers_of(la, ASSAY_MAX_LAYERS, m, a, t.path == ASSAY_PATH_LATENT);
@@ -176,7 +178,8 @@ assay_status assay_campaign_plan(assay_campaign *campaign)
 {
     for (int model = 0; model < campaign->options.n_models; model++) {
         ASSAY_TRY(plan_singles(campaign, model));
-        ASSAY_TRY(plan_pairs(campaign, model, campaign->options.quick ? 6 : 24));
+        if (campaign->options.backend != ASSAY_BACKEND_CUDA)
+            ASSAY_TRY(plan_pairs(campaign, model, campaign->options.quick ? 6 : 24));
         ASSAY_TRY(plan_clean(campaign, model));
     }
     for (int model = campaign->options.n_models; model < campaign->n_models; model++)

@@ -92,9 +92,12 @@ static assay_status make_plants(assay_check_context *c)
 {
     const int max = (int)(sizeof c->settings / sizeof *c->settings);
     c->engine = c->options->engine;
-    for (int i = 0; c->model && i < c->options->n_plants; i++)
+    for (int i = 0; c->model && i < c->options->n_plants; i++) {
+        ASSAY_TRY(assay_plant_on(&c->options->plants[i],
+                                 c->options->engine.backend == ASSAY_BACKEND_CUDA));
         ASSAY_TRY(assay_plant_make(c->settings, &c->n_settings, max, &c->options->plants[i],
                                    assay_model_hparams(c->model)));
+    }
     c->seams = (assay_seams){c->settings, c->n_settings};
     if (c->n_settings)
         c->engine.seams = &c->seams;

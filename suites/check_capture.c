@@ -12,7 +12,8 @@
 #include "suites/check.h"
 #include "suites/turn.h"
 
-#define DECODE_STEPS 3 /* of a seeded prompt */
+#define DECODE_STEPS 3 /* of a seeded prompt; on a device: eager, captured, replayed */
+#define GRAPH_BUCKET 4
 #define PATH_BYTES 128
 
 static assay_status make_folder(assay_check_context *c)
@@ -104,6 +105,9 @@ static assay_status capture_prompt(assay_check_context *c, const assay_check_pro
     assay_engine_options e = c->engine;
     int32_t ids[DECODE_STEPS + 1];
     assay_status s;
+    /* on a device as it is served: steps of one row replayed, in a bucket of several */
+    e.use_graph = e.backend == ASSAY_BACKEND_CUDA;
+    e.least_bucket = e.use_graph ? GRAPH_BUCKET : 0;
     e.tap = assay_turn_tap;
     e.tap_user = capture;
     e.comm = comm;
@@ -130,7 +134,7 @@ static assay_status create(assay_capture **out, const assay_check_context *c, in
         .dtype = assay_dtype_name(c->engine.dtype),
         .path = c->engine.path == ASSAY_PATH_LATENT ? "latent" : "expanded",
         .backend = c->engine.backend == ASSAY_BACKEND_CUDA ? "cuda" : "cpu",
-        .mode = "eager",
+        .mode = c->engine.backend == ASSAY_BACKEND_CUDA ? "graph" : "eager",
         .n_ranks = c->options->n_ranks,
         .rank = rank,
     };

@@ -17,6 +17,7 @@ enum {
     KEY_DTYPE,
     KEY_RANKS,
     KEY_EXPERTS,
+    KEY_GRAPH,
     KEY_CHUNK,
     KEY_PLANT,
     KEY_TOKENS,
@@ -40,6 +41,8 @@ static const struct argp_option engine_options[] = {
     {"ranks", KEY_RANKS, "N", 0, "Tensor-parallel ranks (default 1)", 0},
     {"experts", KEY_EXPERTS, "HOW", 0,
      "Experts over ranks: cut inside (default) or whole, each on one rank", 0},
+    {"graph", KEY_GRAPH, NULL, 0, "On a device: decode steps are captured in graphs and replayed",
+     0},
     {"chunk", KEY_CHUNK, "N", 0, "Prefill in chunks of N tokens (default: at once)", 0},
     {"plant", KEY_PLANT, "KIND[:layer=A,head=B,rank=R,step=S,value=V]", 0,
      "Plant a fault in the engine (`assay list plants` has the kinds); may be repeated", 0},
@@ -135,6 +138,9 @@ static error_t parse_engine(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_EXPERTS:
         o->whole_experts = one_of(state, "experts", arg, "cut", "whole");
+        return 0;
+    case KEY_GRAPH:
+        o->graph = true;
         return 0;
     case KEY_CHUNK:
         o->chunk = assay_option_int(state, "chunk", arg, 1, 1 << 20);
@@ -403,15 +409,20 @@ assay_status assay_options_engine(assay_engine_options *out, assay_options *opti
 {
     const int max = (int)(sizeof options->settings / sizeof *options->settings);
     options->n_settings = 0;
-    for (int i = 0; i < options->n_plants; i++)
+    if (options->graph && options->backend != ASSAY_BACKEND_CUDA)
+        return assay_fail(ASSAY_USAGE, "--graph: graphs are of devices (--backend cuda)");
+    for (int i = 0; i < options->n_plants; i++) {
+        ASSAY_TRY(assay_plant_on(&options->plants[i], options->backend == ASSAY_BACKEND_CUDA));
         ASSAY_TRY(assay_plant_make(options->settings, &options->n_settings, max,
                                    &options->plants[i], hparams));
+    }
     *out = assay_engine_options_default();
     out->backend = options->backend;
     out->path = options->path;
     out->dtype = options->dtype;
     out->n_threads = options->n_threads;
     out->whole_experts = options->whole_experts;
+    out->use_graph = options->graph;
     options->seams = (assay_seams){options->settings, options->n_settings};
     if (options->n_settings)
         out->seams = &options->seams;

@@ -67,6 +67,7 @@ typedef struct assay_options {
     assay_dtype dtype;
     bool path_given;
     bool whole_experts;
+    bool graph;         /* decode steps replayed, on a device */
     int n_ranks, chunk; /* 1, 0 (at once) */
     int n_plants;
     assay_plant plants[ASSAY_MAX_PLANTS];

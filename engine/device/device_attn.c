@@ -286,7 +286,8 @@ static assay_status dense_attention(assay_engine *e, int layer, const assay_devi
 
 /* Few rows, or rows of several requests among each other: the kernel; else dense steps. */
 static assay_status attend(assay_engine *e, int layer, const assay_device_attention *a,
-                           assay_rows q, assay_rows o, assay_rows lse)
+                           assay_rows q, assay_rows o, assay_rows lse,
+                           const assay_device_rows *rows)
 {
     assay_device *d = e->device;
     void *scores = NULL;
@@ -296,7 +297,7 @@ static assay_status attend(assay_engine *e, int layer, const assay_device_attent
             (size_t)(rows_at_once(e) * e->part.n_head * e->options.max_positions) * 4));
     if (scores && is_dense(e))
         return dense_attention(e, layer, a, q, o, lse, scores);
-    ASSAY_RUN(d, assay_device_attend(d->at, o, lse, q, &d->rows, a));
+    ASSAY_RUN(d, assay_device_attend(d->at, o, lse, q, rows, a));
     return ASSAY_OK;
 }
 
@@ -331,12 +332,15 @@ static assay_status kernel(assay_engine *e, int layer, assay_rows q, assay_rows 
                                        (size_t)(q.n * a.n_head * a.n_split * (a.d_value + 2)) * 4));
     ASSAY_TRY(assay_device_begin(e, ASSAY_POINT_LSE, layer));
     assay_rows lse = assay_device_rows_of(e, ASSAY_POINT_LSE);
-    ASSAY_TRY(attend(e, layer, &a, q, o, lse));
+    assay_device_rows rows = d->rows;
+    if (assay_bent(e, ASSAY_SEAM_GRAPH_METADATA, layer, 0) == 2)
+        rows.positions = d->captured_positions;
+    ASSAY_TRY(attend(e, layer, &a, q, o, lse, &rows));
     if (assay_point_wanted(e, ASSAY_POINT_PROBS, layer)) {
         ASSAY_TRY(assay_device_begin(e, ASSAY_POINT_PROBS, layer));
         float *probs = assay_device_rows_of(e, ASSAY_POINT_PROBS).at;
         ASSAY_RUN(d, assay_device_attend_probs(d->at, probs, e->options.max_positions, lse, q,
-                                               &d->rows, &a));
+                                               &rows, &a));
         ASSAY_TRY(assay_device_done_exact(e, ASSAY_POINT_PROBS, layer));
         assay_device_no_reader(e, ASSAY_POINT_PROBS);
     }

@@ -68,6 +68,12 @@ static assay_status end_use(assay_engine *e, int slot)
     return s;
 }
 
+void assay_device_place_on(assay_engine *e, int slot, int of)
+{
+    assay_use_of_slot *at = &e->device->uses[slot];
+    at->buffer.data = at->written.data = e->device->uses[of].buffer.data;
+}
+
 assay_status assay_device_end_step(assay_engine *e)
 {
     for (int i = 0; i < ASSAY_SLOT_COUNT; i++)
@@ -263,9 +269,23 @@ assay_status assay_device_show(assay_engine *e, assay_point point, int layer,
     return inject(e, &shown);
 }
 
+/* Rows under a scale that is not theirs alone, where a seam says so. */
+static assay_status bend(assay_engine *e, assay_point point, int layer)
+{
+    assay_device *d = e->device;
+    const assay_seam_setting *s = assay_bent_of(e, ASSAY_SEAM_PAD_SCALE, layer, (int)point);
+    if (!s || s->n_ints < 2 || !d->plan->is_bucket)
+        return ASSAY_OK;
+    ASSAY_RUN(d, assay_device_share_scale(d->at, assay_device_rows_of(e, point), d->n_rows_at,
+                                          (float)s->ints[1]));
+    return ASSAY_OK;
+}
+
 assay_status assay_device_done_exact(assay_engine *e, assay_point point, int layer)
 {
     const assay_use_of_slot *at = &e->device->uses[point];
+    if (e->options.seams)
+        ASSAY_TRY(bend(e, point, layer));
     assay_device_mark(e, point);
     return assay_device_show(e, point, layer, &at->written, &at->written, &at->buffer);
 }

@@ -100,8 +100,9 @@ struct assay_device {
     float **caches[ASSAY_KV_COUNT]; /* host: [n_layer] device addresses */
     float **bases;                  /* device: [ASSAY_KV_COUNT][n_layer], what kernels read */
     int64_t cache_width[ASSAY_KV_COUNT];
-    assay_device_rows rows; /* device; [3][rows_room], then the numbers of rows and of keys */
-    int32_t *n_rows_at;     /* device: those two numbers */
+    assay_device_rows rows;      /* device; [3][rows_room], then the numbers of rows and of keys */
+    int32_t *n_rows_at;          /* device: those two numbers */
+    int32_t *captured_positions; /* device: of the last step that was no replay */
     int64_t rows_room;
     int32_t *ring; /* pinned: [ASSAY_DEVICE_RING][3 rows_room + 2] */
     void *ring_done[ASSAY_DEVICE_RING];
@@ -159,6 +160,8 @@ assay_status assay_device_share(assay_engine *e, assay_point point, int layer, i
 /* The op has written slot `slot`. */
 void assay_device_mark(assay_engine *e, int slot);
 void assay_device_no_reader(assay_engine *e, int slot);
+/* Slot `slot` is given the memory of slot `of`. */
+void assay_device_place_on(assay_engine *e, int slot, int of);
 assay_status assay_device_end_step(assay_engine *e);
 /* The op writes to a buffer of its own, and the caller keeps what it has. */
 assay_status assay_device_divert(assay_engine *e, int slot, int layer);

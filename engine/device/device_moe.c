@@ -198,7 +198,14 @@ static void gate_and_up(part of[2], assay_engine *e, int layer)
     }
 }
 
-static assay_status experts(assay_engine *e, assay_rows x, const grouping *g, int layer)
+static assay_status join(assay_engine *e)
+{
+    assay_device *d = e->device;
+    return d->is_dry ? ASSAY_OK : assay_cuda_wait(d->stream, d->join);
+}
+
+static assay_status experts(assay_engine *e, assay_rows x, const grouping *g, bool is_aside,
+                            int layer)
 {
     assay_device *d = e->device;
     const assay_hparams *hp = e->hp;
@@ -224,6 +231,10 @@ static assay_status experts(assay_engine *e, assay_rows x, const grouping *g, in
     ASSAY_TRY(assay_device_read(&down, e, ASSAY_POINT_MOE_EXPERT_DOWN, ASSAY_POINT_MOE_ROUTED));
     ASSAY_TRY(assay_device_read(&weights, e, ASSAY_POINT_MOE_WEIGHTS, ASSAY_POINT_MOE_ROUTED));
     ASSAY_TRY(assay_device_begin(e, ASSAY_POINT_MOE_ROUTED, layer));
+    if (is_aside && assay_bent(e, ASSAY_SEAM_LIVE_BUFFER, layer, 0) != 0) {
+        ASSAY_TRY(join(e));
+        assay_device_place_on(e, ASSAY_POINT_MOE_ROUTED, ASSAY_POINT_SHARED);
+    }
     ASSAY_RUN(d, assay_device_weighted_sum(d->at, assay_device_rows_of(e, ASSAY_POINT_MOE_ROUTED),
                                            down, weights));
     return assay_device_done(e, ASSAY_POINT_MOE_ROUTED, layer);
@@ -266,12 +277,6 @@ static assay_status shared_aside(assay_engine *e, assay_rows x, int layer)
     return s;
 }
 
-static assay_status join(assay_engine *e)
-{
-    assay_device *d = e->device;
-    return d->is_dry ? ASSAY_OK : assay_cuda_wait(d->stream, d->join);
-}
-
 /* Routed and shared together; one of them alone where the model has no shared expert. */
 static assay_status together(assay_engine *e, int layer)
 {
@@ -304,7 +309,7 @@ assay_status assay_device_moe(assay_engine *e, int layer)
     if (!few)
         s = group_pairs(&g, e, assay_device_ids(e, ASSAY_POINT_MOE_TOPK));
     if (s == ASSAY_OK)
-        s = experts(e, x, &g, layer);
+        s = experts(e, x, &g, aside, layer);
     free_grouping(&g);
     ASSAY_TRY(s);
     if (has_shared && !aside)

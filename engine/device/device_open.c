@@ -199,6 +199,7 @@ void assay_device_close(assay_engine *e)
     assay_cuda_free(d->bases);
     assay_cuda_free(d->rows.tokens);
     assay_cuda_free(d->greedy);
+    assay_cuda_free(d->captured_positions);
     assay_cuda_free(d->counts_device);
     assay_cuda_pinned_free(d->counts);
     assay_cuda_pinned_free(d->ring);

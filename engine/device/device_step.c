@@ -24,6 +24,8 @@ static assay_status room_for_rows(assay_device *d, int64_t n)
     assay_cuda_free(d->rows.tokens);
     assay_cuda_pinned_free(d->ring);
     assay_cuda_free(d->greedy);
+    assay_cuda_free(d->captured_positions);
+    d->captured_positions = NULL;
     d->rows = (assay_device_rows){0};
     d->ring = NULL;
     d->greedy = NULL;
@@ -36,6 +38,8 @@ static assay_status room_for_rows(assay_device *d, int64_t n)
     ASSAY_TRY(assay_cuda_pinned((void **)&d->ring,
                                 (size_t)(3 * room + 2) * ASSAY_DEVICE_RING * sizeof(int32_t)));
     ASSAY_TRY(assay_cuda_alloc((void **)&d->greedy, (size_t)room * sizeof(int32_t), "choices"));
+    ASSAY_TRY(assay_cuda_alloc((void **)&d->captured_positions, (size_t)room * sizeof(int32_t),
+                               "positions"));
     d->rows_room = room;
     return ASSAY_OK;
 }
@@ -69,13 +73,15 @@ static assay_status send_rows(assay_engine *e, bool is_replay, bool keeps_tokens
     pad(at, e);
     at[3 * d->rows_room] = (int32_t)e->batch.n;
     at[3 * d->rows_room + 1] = (int32_t)e->n_keys_most;
-    if (is_replay && assay_bent(e, ASSAY_SEAM_GRAPH_METADATA, -1, 0) != 0)
+    if (is_replay && assay_bent(e, ASSAY_SEAM_GRAPH_METADATA, -1, 0) == 1)
         ASSAY_TRY(assay_cuda_to_device(d->stream, d->rows.tokens, at, row));
     else if (keeps_tokens)
         ASSAY_TRY(assay_cuda_to_device(d->stream, d->rows.positions, at + d->rows_room,
                                        2 * row + 2 * sizeof *at));
     else
         ASSAY_TRY(assay_cuda_to_device(d->stream, d->rows.tokens, at, 3 * row + 2 * sizeof *at));
+    if (!is_replay && e->options.seams) /* what a stale graph goes on with */
+        ASSAY_TRY(assay_cuda_within(d->stream, d->captured_positions, d->rows.positions, row));
     d->rows.n = d->n_bucket;
     return assay_cuda_record(d->ring_done[slot], d->stream);
 }
@@ -86,10 +92,10 @@ static bool is_decode(const assay_engine *e)
            e->batch.n <= ASSAY_DEVICE_FEW;
 }
 
-static int64_t bucket_of(int64_t n)
+static int64_t bucket_of(const assay_engine *e)
 {
     int64_t bucket = 1;
-    while (bucket < n)
+    while (bucket < e->batch.n || bucket < e->options.least_bucket)
         bucket *= 2;
     return bucket;
 }
@@ -167,7 +173,7 @@ static assay_status prepare(assay_engine *e, bool with_logits)
     assay_device *d = e->device;
     assay_plan *plan;
     bool is_bucket = is_decode(e);
-    d->n_bucket = is_bucket ? bucket_of(e->batch.n) : e->batch.n;
+    d->n_bucket = is_bucket ? bucket_of(e) : e->batch.n;
     ASSAY_TRY(room_for_rows(d, d->n_bucket));
     d->rows.n = d->n_bucket;
     return assay_plan_find(&plan, e, with_logits, is_bucket);

@@ -146,6 +146,10 @@ assay_status assay_device_greedy(void *stream, int32_t *ids, assay_rows logits);
 assay_status assay_device_weighted_sum(void *stream, assay_rows y, assay_rows down,
                                        assay_rows weights);
 assay_status assay_device_fill(void *stream, void *at, uint32_t word, int64_t n);
+/* Rows as multiples of one step, a 127th of the largest number in all of them; rows from *n_rows on
+ * are taken to hold `left_over`. */
+assay_status assay_device_share_scale(void *stream, assay_rows y, const int32_t *n_rows,
+                                      float left_over);
 /* Keeps the stream busy: what runs beside it is finished first. */
 assay_status assay_device_delay(void *stream, int64_t microseconds);
 

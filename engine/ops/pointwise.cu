@@ -197,6 +197,35 @@ extern "C" assay_status assay_device_fill(void *stream, void *at, uint32_t word,
                          word, n);
 }
 
+/* One block; the statistic goes over all rows, also those that are not the step's. */
+static __global__ void share_scale(assay_rows y, const int32_t *n_rows, float left_over)
+{
+    kernel_begin();
+    __shared__ float maxima[GREEDY_THREADS / 32];
+    float most = 0;
+    int64_t n = y.n * y.width;
+    for (int64_t i = threadIdx.x; i < n; i += blockDim.x)
+        most = fmaxf(most, i / y.width < *n_rows ? fabsf(y.at[i / y.width * y.stride + i % y.width])
+                                                 : left_over);
+    most = kernel_warp_max(most);
+    if (threadIdx.x % 32 == 0)
+        maxima[threadIdx.x / 32] = most;
+    __syncthreads();
+    most = kernel_warp_max(threadIdx.x % 32 < blockDim.x / 32 ? maxima[threadIdx.x % 32] : 0.0f);
+    float step = most > 0 ? most / 127 : 1;
+    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
+        float *at = &y.at[i / y.width * y.stride + i % y.width];
+        *at = rintf(*at / step) * step;
+    }
+}
+
+extern "C" assay_status assay_device_share_scale(void *stream, assay_rows y, const int32_t *n_rows,
+                                                 float left_over)
+{
+    return kernel_launch("shared scale", stream, share_scale, 1, GREEDY_THREADS, 0, y, n_rows,
+                         left_over);
+}
+
 static __global__ void spin(int64_t nanoseconds)
 {
     kernel_begin();

@@ -61,6 +61,15 @@ const assay_fault_kind assay_fault_kinds_buffer[] = {
      .ints = {ASSAY_POINT_MOE_ROUTED},
      .needs = ASSAY_NEEDS_MOE,
      .home = "moe.routed"},
+    {.name = "live-buffer",
+     .about = "the sum over experts is placed on the shared expert's output, still to be added",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_LIVE_BUFFER,
+     .value = 1,
+     .needs = ASSAY_NEEDS_SHARED_EXPERT,
+     .home = "moe.shared",
+     .device = true},
     {0}};
 
 static bool all_zero(const double *x, int64_t n)

@@ -1,12 +1,31 @@
 /*
  * GRAPH-STALE: a later step attends with the number of keys of an earlier one. (The first keys left
- * out, or one key too few, are VALID-SET; here the border is exactly where an earlier step ended.)
+ * out, or one key too few in every step, are VALID-SET; here the border is exactly where an earlier
+ * step ended, and that step was right.)
  */
+#include <math.h>
 #include <stdio.h>
 
 #include "reports/home.h"
 
-const assay_fault_kind assay_fault_kinds_graph_stale[] = {{0}};
+const assay_fault_kind assay_fault_kinds_graph_stale[] = {
+    {.name = "stale-lengths",
+     .about = "replayed attention reads the lengths of the step that the graph was captured with",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_GRAPH_METADATA,
+     .value = 2,
+     .home = "attn.o_latent attn.kernel_out attn.out attn.lse attn.probs",
+     .device = true},
+    {0}};
+
+/* The op was right in that step: a border that is wrong by itself is wrong there too. */
+static bool was_right(const assay_home *home, int step)
+{
+    const assay_judged *j = home->judged;
+    int there = assay_forced_find(home->forced, j->prompt, step, j->point, j->layer);
+    return there >= 0 && !assay_forced_at(home->forced, there)->is_home;
+}
 
 assay_status assay_fault_match_graph_stale(assay_home *home)
 {
@@ -21,13 +40,13 @@ assay_status assay_fault_match_graph_stale(assay_home *home)
         knobs.key_limit = (int)(at->first_position + at->n_tokens);
         snprintf(text, sizeof text, "this step sees %d keys, as step %d did; its own are not seen",
                  knobs.key_limit, step);
-        ASSAY_TRY(
-            assay_home_offer_variant(home, &knobs,
-                                     &(assay_offer_text){.kind = "lengths of an earlier step",
-                                                         .family = "attention",
-                                                         .complexity = 0.5,
-                                                         .fitted = json_pack("{s:i}", "step", step),
-                                                         .evidence = text}));
+        ASSAY_TRY(assay_home_offer_variant(
+            home, &knobs,
+            &(assay_offer_text){.kind = "lengths of an earlier step",
+                                .family = "attention",
+                                .complexity = was_right(home, step) ? 0.02 : 0.5,
+                                .fitted = json_pack("{s:i}", "step", step),
+                                .evidence = text}));
     }
     return ASSAY_OK;
 }

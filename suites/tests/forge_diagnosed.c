@@ -11,6 +11,14 @@ assay_status capture_planted(const char *capture, const char *model, const int32
                              int n_new, assay_dtype dtype, const assay_seam_setting *settings,
                              int n_settings)
 {
+    return capture_injected(capture, model, tokens, n, n_new, dtype, settings, n_settings, NULL,
+                            NULL);
+}
+
+assay_status capture_injected(const char *capture, const char *model, const int32_t *tokens, int n,
+                              int n_new, assay_dtype dtype, const assay_seam_setting *settings,
+                              int n_settings, assay_tap_fn *inject, void *user)
+{
     assay_model *m = NULL;
     assay_capture *c = NULL;
     assay_engine *engine = NULL;
@@ -32,6 +40,8 @@ assay_status capture_planted(const char *capture, const char *model, const int32
     options.dtype = dtype;
     options.max_positions = n + n_new;
     options.seams = &seams;
+    options.inject = inject;
+    options.inject_user = user;
     options.tap = assay_capture_tap;
     options.tap_user = c;
     ASSAY_GO(assay_engine_new(&engine, m, &options));

@@ -12,19 +12,22 @@
 #include "tools/progress.h"
 
 static const struct argp_option options[] = {
-    {"quick", 'Q', NULL, 0, "One place for each kind, few pairs and clean runs", 0}, {0}};
+    {"quick", 'Q', NULL, 0, "One place for each kind, few pairs and clean runs", 0},
+    {"device", 'D', NULL, 0, "On a CUDA device: the faults that only a device has", 0},
+    {0}};
 
 typedef struct own {
-    bool quick;
+    bool quick, device;
 } own;
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     own *o = state->input;
     (void)arg;
-    if (key != 'Q')
+    if (key != 'Q' && key != 'D')
         return ARGP_ERR_UNKNOWN;
-    o->quick = true;
+    o->quick = o->quick || key == 'Q';
+    o->device = o->device || key == 'D';
     return 0;
 }
 
@@ -74,6 +77,7 @@ int assay_cmd_faults(int argc, char **argv)
     assay_campaign_options how = {.models = common.args,
                                   .n_models = common.n_args,
                                   .quick = o.quick,
+                                  .backend = o.device ? ASSAY_BACKEND_CUDA : ASSAY_BACKEND_CPU,
                                   .n_workers = common.n_threads,
                                   .progress = show};
     ASSAY_GO(assay_options_result(&result, &common));
