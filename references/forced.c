@@ -700,14 +700,27 @@ int assay_forced_interval(assay_point points[ASSAY_FORCED_INTERVAL],
     return n < ASSAY_FORCED_INTERVAL ? n : ASSAY_FORCED_INTERVAL;
 }
 
+/* Ops of the whole model in one step of a prompt. */
+static int64_t ops_of_step(const assay_forced *f, int prompt)
+{
+    int n_layers = assay_oracle_shape_of(f->oracle)->n_layer;
+    int64_t n = 0;
+    for (int point = 0; point < ASSAY_POINT_COUNT; point++) {
+        bool per_layer = assay_point_at((assay_point)point)->per_layer;
+        for (int layer = per_layer ? 0 : -1; layer < (per_layer ? n_layers : 0); layer++)
+            n += assay_oracle_has_point(f->oracle, (assay_point)point, layer, f->latent[prompt]);
+    }
+    return n;
+}
+
 double assay_forced_cost(const assay_forced *forced)
 {
-    double ops = 0, values = 0;
-    for (int p = 0; p < assay_run_n_prompts(forced->run); p++)
-        ops += (double)assay_pass_n_ops(forced->passes[p]);
-    for (int i = 0; i < forced->n_judged; i++)
-        values += 1 + forced->judged[i].n_interval;
-    return values > 0 ? ops / values : 0;
+    double done = 0, pass = 0;
+    for (int p = 0; p < assay_run_n_prompts(forced->run); p++) {
+        done += (double)assay_pass_n_ops(forced->passes[p]);
+        pass += (double)(ops_of_step(forced, p) * assay_run_prompt_at(forced->run, p)->n_steps);
+    }
+    return pass > 0 ? done / pass : 0;
 }
 
 int assay_forced_n_unjudged(const assay_forced *forced)

@@ -72,6 +72,12 @@ static assay_status find_ranks(assay_located *l, assay_home *home)
     return ranks ? ASSAY_OK : assay_home_bad_ranks(&l->ranks, home);
 }
 
+/* One class may cost some passes more. */
+static bool is_spent(const assay_forced *forced)
+{
+    return assay_forced_cost(forced) > ASSAY_DIAGNOSE_PASSES - 3;
+}
+
 /* likely: the class that explained another home at this point, or -1. */
 static assay_status explain(assay_located *l, assay_forced *forced, int likely)
 {
@@ -81,7 +87,7 @@ static assay_status explain(assay_located *l, assay_forced *forced, int likely)
     if (likely >= 0)
         ASSAY_GO(ask(home, likely));
     if (!assay_home_best(home))
-        for (int i = 0; i < assay_fault_count(); i++)
+        for (int i = 0; i < assay_fault_count() && !is_spent(forced); i++)
             if (i != likely)
                 ASSAY_GO(ask(home, i));
     const assay_offer *best = assay_home_best(home);
@@ -229,6 +235,11 @@ static assay_status add_notes(assay_result *result, const assay_diagnosis *d)
     int n_unjudged = assay_forced_n_unjudged(d->forced);
     result->n_judged += assay_forced_n(d->forced);
     result->n_points += assay_forced_n(d->forced) + n_unjudged;
+    if (is_spent(d->forced))
+        ASSAY_TRY(assay_strings_add(&result->notes,
+                                    "%.0f oracle passes are spent: not every class was asked at "
+                                    "every place; the layers or steps asked for may be fewer",
+                                    assay_forced_cost(d->forced)));
     if (info->profile)
         ASSAY_TRY(
             assay_strings_add(&result->notes, "conventions assumed: %s", info->profile->about));
@@ -289,6 +300,8 @@ assay_status assay_diagnose(assay_result *result, assay_run *run, assay_oracle *
     ASSAY_GO(assay_diagnosis_explain(&d, result, run, oracle, &options->forced));
     for (int i = 0; options->on_judged && i < assay_forced_n(d.forced); i++)
         options->on_judged(options->on_judged_user, assay_forced_at(d.forced, i));
+    if (options->passes)
+        *options->passes = assay_forced_cost(d.forced);
     ASSAY_GO(add_notes(result, &d));
     ASSAY_GO(assay_diagnosis_vocab(result, run, options->file, options->reproduce));
     ASSAY_GO(assay_diagnosis_selection(result, &d, options->reproduce));

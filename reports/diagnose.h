@@ -22,7 +22,12 @@ typedef struct assay_diagnose_options {
     assay_forced_options forced;
     void (*on_judged)(void *user, const assay_judged *judged); /* NULL: none; sees every value */
     void *on_judged_user;
+    double *passes; /* NULL: none; what the diagnosis cost, in oracle passes (forced.h) */
 } assay_diagnose_options;
+
+/* A diagnosis costs at most so many oracle passes over the prompts: homes that are left are not
+ * searched any more, and a note says so. */
+#define ASSAY_DIAGNOSE_PASSES 20
 
 /*
  * Runs the forced pass over the run and adds findings, notes and coverage to the result. Fails:

@@ -238,8 +238,10 @@ assay_status assay_campaign_run_one(assay_outcome *out, assay_campaign *campaign
     ASSAY_GO(assay_run_open(&run, paths, 1, &how));
     ASSAY_GO(assay_result_init(&result, "faults"));
     watch w = {trial, out};
-    assay_diagnose_options diagnose = {
-        .forced = {.last_layer = -1}, .on_judged = see, .on_judged_user = &w};
+    assay_diagnose_options diagnose = {.forced = {.last_layer = -1},
+                                       .on_judged = see,
+                                       .on_judged_user = &w,
+                                       .passes = &out->passes};
     ASSAY_GO(assay_diagnose(&result, run, m->oracle, &diagnose));
     compare(out, trial, &result);
 out:

@@ -17,6 +17,8 @@ assay_status diagnosed_watched(assay_result *result, const char *capture, const 
 /* The same with a bundle per finding in `folder`. */
 assay_status diagnosed_bundled(assay_result *result, const char *capture, const char *model,
                                const char *folder);
+/* Oracle passes that the last diagnosis cost. */
+double diagnosed_passes(void);
 /* Runs the engine over the tokens with these settings and captures everything to `capture`. */
 assay_status capture_planted(const char *capture, const char *model, const int32_t *tokens, int n,
                              int n_new, assay_dtype dtype, const assay_seam_setting *settings,

@@ -80,11 +80,19 @@ out:
     return s;
 }
 
+static double passes;
+
+double diagnosed_passes(void)
+{
+    return passes;
+}
+
 assay_status diagnosed_watched(assay_result *result, const char *capture, const char *model,
                                void (*on_judged)(void *user, const assay_judged *judged),
                                void *user)
 {
-    assay_diagnose_options options = {.on_judged = on_judged, .on_judged_user = user};
+    assay_diagnose_options options = {
+        .on_judged = on_judged, .on_judged_user = user, .passes = &passes};
     return diagnose(result, capture, model, &options);
 }
 

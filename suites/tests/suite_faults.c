@@ -7,6 +7,7 @@
 
 #include <stdio.h>
 
+#include "reports/diagnose.h"
 #include "suites/campaign.h"
 
 static assay_campaign *campaign;
@@ -26,6 +27,8 @@ static void run_part(int part)
         const assay_trial *t = assay_campaign_trial(campaign, i);
         assay_outcome o;
         EXPECT_OK(assay_campaign_run_one(&o, campaign, t));
+        ck_assert_double_gt(o.passes, 1);
+        ck_assert_double_le(o.passes, ASSAY_DIAGNOSE_PASSES);
         n_clean += t->n_plants == 0;
         n_plants += t->n_plants;
         bool right = o.n_elsewhere == 0;
