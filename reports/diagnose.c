@@ -79,8 +79,10 @@ static bool is_spent(const assay_forced *forced)
 }
 
 /* likely: the class that explained another home at this point, or -1. */
-static assay_status explain(assay_located *l, assay_forced *forced, int likely)
+assay_status assay_diagnosis_explain_home(assay_diagnosis *d, int position, int likely)
 {
+    assay_located *l = &d->homes[position];
+    assay_forced *forced = d->forced;
     assay_home *home;
     ASSAY_TRY(assay_home_new(&home, forced, l->index));
     assay_status s = ASSAY_OK;
@@ -134,11 +136,27 @@ static int likely_class(const assay_diagnosis *d, int position, const bool *done
     return -1;
 }
 
+/* Of the homes at one place of the model, the one with the most rows: it says most. */
+static int longest_at(const assay_diagnosis *d, int position, const bool *done)
+{
+    const assay_judged *j = judged_of(d, position);
+    int longest = position;
+    for (int i = 0; i < d->n; i++) {
+        const assay_judged *k = judged_of(d, i);
+        if (!done[i] && d->homes[i].merged < 0 && k->point == j->point && k->layer == j->layer &&
+            !k->against == !j->against && k->n_rows > judged_of(d, longest)->n_rows)
+            longest = i;
+    }
+    return longest;
+}
+
 static assay_status explain_all(assay_diagnosis *d)
 {
     bool *done;
     assay_status s = ASSAY_OK;
     ASSAY_TRY(assay_alloc(&done, (size_t)d->n, sizeof *done, "homes"));
+    for (int i = 0; i < d->n; i++)
+        done[i] = d->homes[i].fault != ASSAY_FAULT_UNKNOWN;
     for (int round = 0; round < d->n && s == ASSAY_OK; round++) {
         int next = -1;
         for (int i = 0; i < d->n; i++) {
@@ -153,7 +171,8 @@ static assay_status explain_all(assay_diagnosis *d)
         }
         if (next < 0)
             break;
-        s = explain(&d->homes[next], d->forced, likely_class(d, next, done));
+        next = longest_at(d, next, done);
+        s = assay_diagnosis_explain_home(d, next, likely_class(d, next, done));
         done[next] = true;
     }
     free(done);
@@ -273,6 +292,7 @@ assay_status assay_diagnosis_explain(assay_diagnosis *d, assay_result *result, a
     ASSAY_TRY(list_homes(d));
     ASSAY_TRY(assay_diagnosis_drop_behind(result, d));
     assay_diagnosis_merge(d);
+    ASSAY_TRY(assay_diagnosis_other_weights(d));
     ASSAY_TRY(explain_all(d));
     ASSAY_TRY(assay_diagnosis_join(d));
     check_conventions(d);
@@ -295,7 +315,11 @@ assay_status assay_diagnose(assay_result *result, assay_run *run, assay_oracle *
 {
     assay_diagnosis d = {0};
     int first;
+    bool differs;
     assay_status s = ASSAY_OK;
+    ASSAY_GO(assay_diagnosis_expert_count(&differs, result, run, oracle, options->reproduce));
+    if (differs)
+        return ASSAY_OK;
     ASSAY_GO(check_model(result, run, options->file));
     ASSAY_GO(assay_diagnosis_explain(&d, result, run, oracle, &options->forced));
     for (int i = 0; options->on_judged && i < assay_forced_n(d.forced); i++)

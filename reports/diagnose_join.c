@@ -97,8 +97,10 @@ static void join_shorter(assay_diagnosis *d)
         for (int k = 0; k < d->n && d->homes[i].merged < 0; k++) {
             const assay_judged *b = judged_of(d, k);
             bool open = d->homes[i].fault == ASSAY_FAULT_UNKNOWN && a->n_rows <= b->n_rows;
-            bool vague = d->homes[i].fault == d->homes[k].fault && a->n_rows < b->n_rows &&
-                         strcmp(d->homes[i].kind, d->homes[k].kind) != 0;
+            bool tie = d->homes[i].confidence < 0.6,
+                 one_class = d->homes[i].fault == d->homes[k].fault;
+            bool vague = a->n_rows < b->n_rows && (one_class || tie) &&
+                         (!one_class || strcmp(d->homes[i].kind, d->homes[k].kind) != 0);
             if ((open || vague) && d->homes[k].fault != ASSAY_FAULT_UNKNOWN &&
                 d->homes[k].merged < 0 && !d->homes[k].convention && !d->homes[i].convention &&
                 a->point == b->point && a->layer == b->layer && !a->against == !b->against)

@@ -163,7 +163,7 @@ static assay_status add_evidence(assay_finding *f, const assay_diagnosis *d, con
     if (n_places > 1)
         ASSAY_TRY(assay_strings_add(&f->evidence, "the same at %d place%s (layers, steps, prompts)",
                                     n_places, plural(n_places)));
-    if (n_merged > 0)
+    if (n_merged > 0 && strcmp(l->family, "model") != 0)
         ASSAY_TRY(assay_strings_add(&f->evidence,
                                     "%d more value%s differ%s and belong%s to this: they come from "
                                     "wrong values of this op, or their steps have fewer points or "

@@ -36,6 +36,13 @@ assay_status assay_diagnosis_bundles(assay_result *result, int first, const assa
                                      const assay_diagnose_options *options);
 /* Points out the homes that belong to a more precise one of another step or prompt. */
 void assay_diagnosis_merge(assay_diagnosis *d);
+/* Asks the classes about one home; likely: the class that is asked first, or -1. */
+assay_status assay_diagnosis_explain_home(assay_diagnosis *d, int position, int likely);
+/* Where nearly all products disagree and nothing else does, their homes become one. */
+assay_status assay_diagnosis_other_weights(assay_diagnosis *d);
+/* A run that chooses another number of experts than the file says: a fact, no arithmetic. */
+assay_status assay_diagnosis_expert_count(bool *differs, assay_result *result, const assay_run *run,
+                                          const assay_oracle *oracle, const char *reproduce);
 /* Joins homes that are one fault seen twice; after the classes were told. */
 assay_status assay_diagnosis_join(assay_diagnosis *d);
 /* One finding per class, kind and family; conventions become notes. */

@@ -571,6 +571,28 @@ assay_status assay_home_expert_outputs(double *out, assay_home *home, const assa
     return s;
 }
 
+assay_status assay_home_expect_from(double *out, assay_home *home, assay_point input,
+                                    const double *values, int64_t n)
+{
+    const assay_judged *j = home->judged;
+    const assay_run_step *at =
+        assay_run_step_at(assay_forced_run(home->forced), j->prompt, j->step);
+    assay_pass_options options = {.latent = assay_forced_is_latent(home->forced, j->prompt),
+                                  .knobs = home->knobs};
+    assay_pass *pass;
+    int step;
+    if (j->n_rows != at->n_tokens)
+        return assay_fail(ASSAY_MISSING, "not all rows of the step were captured");
+    ASSAY_TRY(assay_pass_new(&pass, assay_forced_oracle(home->forced), &options));
+    assay_status s = assay_pass_add_step(&step, pass, at->tokens, at->n_tokens, at->first_position);
+    if (s == ASSAY_OK)
+        s = assay_pass_put(pass, step, input, j->layer, values, n);
+    if (s == ASSAY_OK)
+        s = assay_pass_expect(out, pass, step, j->point, j->layer, home->knobs);
+    assay_pass_free(pass);
+    return s;
+}
+
 assay_status assay_home_value(double **out, int64_t *n, assay_home *home, assay_point point,
                               int layer)
 {

@@ -105,6 +105,11 @@ assay_status assay_home_rest(double *rest, assay_home *home, const assay_knobs *
 assay_status assay_home_fit(double *best, double *rest, assay_home *home, assay_knobs *knobs,
                             double *at, double low, double high, int n_grid);
 
+/* What the home's op gives where `values` [n] stand at `input`, its only input of this layer and
+ * step. Fails: ASSAY_MISSING where it needs another that was not captured. */
+assay_status assay_home_expect_from(double *out, assay_home *home, assay_point input,
+                                    const double *values, int64_t n);
+
 /* Values of another point in the same prompt and step, as captured (or, when it was not, as the
  * pass computes it). Yours to free. Fails: ASSAY_MISSING. */
 assay_status assay_home_value(double **out, int64_t *n, assay_home *home, assay_point point,

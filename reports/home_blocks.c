@@ -33,6 +33,7 @@ typedef struct product {
     double *parts;   /* [n_blocks][rows, cols] */
     double *factors; /* [n_blocks][rows], or [n_blocks][cols] */
     int n_blocks;
+    bool left_out; /* looks for factors 0 and 1 alone, else for all others */
 } product;
 
 static assay_status find_product(product *p, assay_home *home)
@@ -171,11 +172,57 @@ static bool is_neighbours(double *ratios, const product *p, bool tokens, int way
     return 10 * close >= 9 * units * p->n_blocks;
 }
 
+static bool are_counts(const product *p, bool tokens)
+{
+    int64_t n = (tokens ? p->rows : p->cols) * p->n_blocks, whole = 0;
+    for (int64_t i = 0; i < n; i++)
+        whole += fabs(p->factors[i]) < 0.01 || fabs(p->factors[i] - 1) < 0.01;
+    return 100 * whole >= 98 * n;
+}
+
+/* Tokens whose sums leave blocks of the inputs out. */
+static assay_status offer_left_out(product *p, assay_home *home)
+{
+    int64_t n = p->rows * p->n_blocks, first = -1, last = -1, n_out = 0, block = 0;
+    char text[320];
+    for (int64_t i = 0; i < n; i++) {
+        p->factors[i] = round(p->factors[i]);
+        if (p->factors[i] != 0)
+            continue;
+        int64_t row = i % p->rows;
+        first = first < 0 || row < first ? row : first;
+        last = row > last ? row : last;
+        block = n_out++ == 0 ? i / p->rows : block;
+    }
+    if (n_out == 0 || n_out == n)
+        return ASSAY_OK;
+    apply(home->scratch, p, p->factors, true);
+    int64_t width = p->width / p->n_blocks;
+    snprintf(
+        text, sizeof text,
+        "rows %lld ... %lld leave out %lld blocks of %lld inputs, the first of them inputs %lld "
+        "... %lld; all others are right",
+        (long long)first, (long long)last, (long long)n_out, (long long)width,
+        (long long)(block * width), (long long)((block + 1) * width - 1));
+    return assay_home_offer(
+        home, home->scratch,
+        &(assay_offer_text){.kind = "inputs left out in some rows",
+                            .complexity = 2,
+                            .fitted = json_pack("{s:I, s:I, s:I}", "first row", (json_int_t)first,
+                                                "input", (json_int_t)(block * width), "inputs",
+                                                (json_int_t)width),
+                            .evidence = text});
+}
+
 static assay_status offer_factors(product *p, assay_home *home, bool tokens, double *ratios)
 {
     static const char *const ways[] = {"of the next block", "of the block before",
                                        "of the same block in the next row",
                                        "of the same block in the row before"};
+    if (are_counts(p, tokens) != p->left_out)
+        return ASSAY_OK;
+    if (p->left_out)
+        return offer_left_out(p, home);
     int64_t units = tokens ? p->rows : p->cols, n = units * p->n_blocks,
             block = p->width / p->n_blocks;
     const char *of = tokens ? "activations" : "weights";
@@ -237,10 +284,10 @@ static assay_status try_blocks(product *p, assay_home *home, bool tokens)
     return s;
 }
 
-assay_status assay_home_try_block_factors(assay_home *home)
+static assay_status try_sizes(assay_home *home, bool left_out)
 {
     static const int64_t sizes[] = {256, 128, 64, 32, 16};
-    product p = {0};
+    product p = {.left_out = left_out};
     assay_status s = ASSAY_OK;
     if (home->judged->n_nonfinite > 0 || home->judged->layer < 0)
         return ASSAY_OK;
@@ -250,9 +297,20 @@ assay_status assay_home_try_block_factors(assay_home *home)
             continue;
         p.n_blocks = (int)(p.width / sizes[i]);
         ASSAY_GO(try_blocks(&p, home, true));
-        ASSAY_GO(try_blocks(&p, home, false));
+        if (!left_out)
+            ASSAY_GO(try_blocks(&p, home, false));
     }
 out:
     free(p.x);
     return s;
+}
+
+assay_status assay_home_try_block_factors(assay_home *home)
+{
+    return try_sizes(home, false);
+}
+
+assay_status assay_home_try_left_out(assay_home *home)
+{
+    return try_sizes(home, true);
 }

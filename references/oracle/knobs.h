@@ -123,8 +123,16 @@ typedef enum {
     ASSAY_MERGE_LSE_BASE_2, /* weights 2^lse_part of natural lse */
     ASSAY_MERGE_FIRST_ONLY,
     ASSAY_MERGE_LAST_ONLY,
-    ASSAY_MERGE_EMPTY_COUNTS /* a part without a key enters with log-sum-exp 0 */
+    ASSAY_MERGE_EMPTY_COUNTS, /* a part without a key enters with log-sum-exp 0 */
+    ASSAY_MERGE_EMPTY_REPEATS /* ... with output and log-sum-exp of the part before it */
 } assay_merge;
+
+/* Which parts there are, and how they are put together. */
+typedef enum {
+    ASSAY_PARTS_TWO,   /* keys 0 ... merge_at - 1 and the rest */
+    ASSAY_PARTS_CHAIN, /* merge_at keys each, one after the other into a running result */
+    ASSAY_PARTS_ALL    /* merge_at keys each, all at once */
+} assay_parts;
 
 typedef struct assay_knobs {
     /* norms: 0 in_norm, 1 q_a, 2 kv_a, 3 ffn.in_norm, 4 final, 5 indexer's layer norm */
@@ -151,7 +159,7 @@ typedef struct assay_knobs {
     bool dense;            /* ignore the selection */
     int merge_at;          /* keys 0 ... n-1 and the rest attended apart, then merged; 0: whole */
     assay_merge merge;
-    bool merge_every; /* parts of merge_at keys each, put together one after the other */
+    assay_parts merge_parts;
     /* indexer */
     bool index_relu;
     double index_scale;

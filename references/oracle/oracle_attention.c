@@ -195,6 +195,48 @@ static double log_add(double a, double b)
     return high == -HUGE_VAL ? high : high + log(exp(a - high) + exp(b - high));
 }
 
+/* What a part's log-sum-exp counts for in the common sum; -inf: nothing. */
+static double counts_for(double lse, assay_merge kind)
+{
+    if (lse == -HUGE_VAL)
+        return kind == ASSAY_MERGE_EMPTY_COUNTS ? 0 : lse;
+    return kind == ASSAY_MERGE_LSE_SIGN     ? -lse
+           : kind == ASSAY_MERGE_LSE_BASE_2 ? lse * log(2)
+           : kind == ASSAY_MERGE_MEAN       ? 0
+                                            : lse;
+}
+
+/* Parts of merge_at keys, each with the weight exp(counts) over the sum of all. */
+static void merge_all(double *p, double *part, const double *s, int64_t n, const assay_knobs *k)
+{
+    double total = -HUGE_VAL, last = -HUGE_VAL;
+    int64_t last_at = 0, n_repeats = 0;
+    for (int64_t at = 0; at < n; at += k->merge_at) {
+        int64_t end = at + k->merge_at < n ? at + k->merge_at : n;
+        double lse = softmax_of(part, s, n, at, end);
+        n_repeats = lse > -HUGE_VAL ? 0 : n_repeats + 1;
+        last = lse > -HUGE_VAL ? lse : last;
+        last_at = lse > -HUGE_VAL ? at : last_at;
+        if (k->merge == ASSAY_MERGE_EMPTY_REPEATS && lse == -HUGE_VAL)
+            lse = last;
+        total = log_add(total, counts_for(lse, k->merge));
+    }
+    memset(p, 0, (size_t)n * sizeof *p);
+    for (int64_t at = 0; at < n; at += k->merge_at) {
+        int64_t end = at + k->merge_at < n ? at + k->merge_at : n;
+        double counts = counts_for(softmax_of(part, s, n, at, end), k->merge);
+        double w = counts > -HUGE_VAL ? exp(counts - total) : 0;
+        if (k->merge == ASSAY_MERGE_EMPTY_REPEATS && at == last_at)
+            w *= (double)(1 + n_repeats);
+        if (k->merge == ASSAY_MERGE_LAST_ONLY || k->merge == ASSAY_MERGE_FIRST_ONLY)
+            w = at == (k->merge == ASSAY_MERGE_LAST_ONLY ? last_at : 0);
+        if (k->merge == ASSAY_MERGE_SUM)
+            w = 1;
+        for (int64_t j = at; j < end; j++)
+            p[j] = w * part[j];
+    }
+}
+
 /* Probabilities of one row; other: scratch of n. */
 static double probabilities(double *p, double *other, const double *s, int64_t n,
                             const assay_knobs *k)
@@ -203,9 +245,13 @@ static double probabilities(double *p, double *other, const double *s, int64_t n
     double lse = softmax_of(p, s, n, 0, n);
     if (cut <= 0 || cut >= n)
         return lse;
+    if (k->merge_parts == ASSAY_PARTS_ALL) {
+        merge_all(p, other, s, n, k);
+        return lse;
+    }
     double w[2], lse_a = softmax_of(p, s, n, 0, cut);
-    for (int64_t at = cut; at < n; at += k->merge_every ? cut : n) {
-        int64_t end = k->merge_every && at + cut < n ? at + cut : n;
+    for (int64_t at = cut; at < n; at += k->merge_parts == ASSAY_PARTS_CHAIN ? cut : n) {
+        int64_t end = k->merge_parts == ASSAY_PARTS_CHAIN && at + cut < n ? at + cut : n;
         double lse_b = softmax_of(other, s, n, at, end);
         merge_weights(w, lse_a, lse_b, k->merge);
         for (int64_t j = 0; j < n; j++)

@@ -91,6 +91,70 @@ static assay_status try_rows(assay_home *home)
     return s;
 }
 
+typedef enum { HEADS_CHANNELS, TOKENS_HEADS, DENSE_ROWS, N_READINGS } reading;
+
+/* The memory of x [T, width], read otherwise. */
+static void read_otherwise(double *out, const double *x, int64_t T, int64_t width, int64_t heads,
+                           int64_t part, reading how)
+{
+    int64_t w = width / heads;
+    for (int64_t t = 0; t < T; t++)
+        for (int64_t i = 0; i < width; i++) {
+            int64_t h = i / w, c = i % w, flat = t * width + i;
+            if (how == HEADS_CHANNELS) /* [width, heads] for [heads, width] */
+                out[flat] = x[t * width + i % heads * w + i / heads];
+            else if (how == TOKENS_HEADS) /* [heads, tokens] for [tokens, heads] */
+                out[flat] = x[((t * heads + h) % T * heads + (t * heads + h) / T) * w + c];
+            else /* rows of the first part lie as if nothing stood between them */
+                out[flat] = i < part ? x[t * part + i] : x[flat];
+        }
+}
+
+/* The op on its input read with other strides, where that input is the only one. */
+static assay_status try_input(assay_home *home, assay_point input, int64_t heads, int64_t part,
+                              reading how)
+{
+    static const char *const kinds[N_READINGS] = {"heads and channels transposed",
+                                                  "tokens and heads transposed",
+                                                  "rows of a view taken for dense"};
+    static const char *const evidence[N_READINGS] = {
+        "the op on its input read as [width, heads] for [heads, width] gives the value",
+        "the op on its input read as [heads, tokens] for [tokens, heads] gives the value",
+        "the op on its input read as if the rows of its part lay behind each other gives the "
+        "value"};
+    const assay_judged *j = home->judged;
+    double *x, *moved;
+    int64_t n;
+    if (j->n_rows < 2 && how != HEADS_CHANNELS)
+        return ASSAY_OK;
+    if (assay_home_value(&x, &n, home, input, j->layer) != ASSAY_OK)
+        return ASSAY_OK;
+    assay_status s = assay_alloc(&moved, (size_t)n, sizeof *moved, "another reading");
+    if (s == ASSAY_OK) {
+        read_otherwise(moved, x, j->n_rows, n / j->n_rows, heads, part, how);
+        s = assay_home_expect_from(home->scratch, home, input, moved, n);
+        free(moved);
+    }
+    free(x);
+    if (s == ASSAY_OK)
+        return assay_home_offer(
+            home, home->scratch,
+            &(assay_offer_text){.kind = kinds[how], .complexity = 0.4, .evidence = evidence[how]});
+    return s == ASSAY_MISSING ? ASSAY_OK : s;
+}
+
+static assay_status try_inputs(assay_home *home)
+{
+    const assay_oracle_shape *shape = home->shape;
+    if (assay_home_is(home, ASSAY_POINT_PROJ)) {
+        ASSAY_TRY(try_input(home, ASSAY_POINT_OUT_ATTN, shape->n_head, 0, HEADS_CHANNELS));
+        ASSAY_TRY(try_input(home, ASSAY_POINT_OUT_ATTN, shape->n_head, 0, TOKENS_HEADS));
+    }
+    if (assay_home_is(home, ASSAY_POINT_KV_LATENT))
+        ASSAY_TRY(try_input(home, ASSAY_POINT_KV_A, 1, shape->n_rank_kv, DENSE_ROWS));
+    return ASSAY_OK;
+}
+
 assay_status assay_fault_match_addr_arith(assay_home *home)
 {
     const assay_judged *j = home->judged;
@@ -133,8 +197,16 @@ assay_status assay_fault_match_addr_arith(assay_home *home)
     if (!home->shape->is_mla && assay_home_attends(home)) {
         knobs = *home->knobs;
         knobs.kv_heads_modulo = true;
-        ASSAY_TRY(offer(home, &knobs, "key heads by modulo for division",
-                        "query head h with key head h mod G for h / (H / G) gives the value"));
+        ASSAY_TRY(assay_home_offer_variant(
+            home, &knobs,
+            &(assay_offer_text){.kind = "key heads by modulo for division",
+                                .family = "attention",
+                                .complexity = 0.4,
+                                .evidence = "query head h with key head h mod G for h / (H / G) "
+                                            "gives the value"}));
     }
-    return assay_home_settled(home) ? ASSAY_OK : try_rows(home);
+    if (assay_home_settled(home))
+        return ASSAY_OK;
+    ASSAY_TRY(try_inputs(home));
+    return try_rows(home);
 }

@@ -158,6 +158,40 @@ static assay_status offer_same_as(assay_home *home, assay_point point, int layer
     return s;
 }
 
+static const struct { /* ops that read one tensor of their layer */
+    assay_point point, input;
+} readers[] = {
+    {ASSAY_POINT_Q_A, ASSAY_POINT_IN_NORM},         {ASSAY_POINT_Q_A_NORM, ASSAY_POINT_Q_A},
+    {ASSAY_POINT_Q, ASSAY_POINT_Q_A_NORM},          {ASSAY_POINT_Q, ASSAY_POINT_IN_NORM},
+    {ASSAY_POINT_KV_A, ASSAY_POINT_IN_NORM},        {ASSAY_POINT_KV_LATENT, ASSAY_POINT_KV_A},
+    {ASSAY_POINT_KV_B, ASSAY_POINT_KV_LATENT},      {ASSAY_POINT_PROJ, ASSAY_POINT_OUT_ATTN},
+    {ASSAY_POINT_FFN_NORM, ASSAY_POINT_ATTN_RESID}, {ASSAY_POINT_FFN_GATE, ASSAY_POINT_FFN_NORM},
+    {ASSAY_POINT_FFN_UP, ASSAY_POINT_FFN_NORM},     {ASSAY_POINT_FFN_OUT, ASSAY_POINT_FFN_ACT},
+    {ASSAY_POINT_MOE_LOGITS, ASSAY_POINT_FFN_NORM}, {ASSAY_POINT_SHARED_GATE, ASSAY_POINT_FFN_NORM},
+    {ASSAY_POINT_SHARED_UP, ASSAY_POINT_FFN_NORM},  {ASSAY_POINT_SHARED, ASSAY_POINT_SHARED_ACT}};
+
+/* The op is right, on what another layer has at its input: the reader was given the buffer of that
+ * layer, or one that nobody wrote since. */
+static assay_status offer_other_input(assay_home *home, assay_point input, int layer)
+{
+    double *x;
+    int64_t n;
+    char name[ASSAY_POINT_NAME_BYTES], text[320];
+    if (assay_home_value(&x, &n, home, input, layer) != ASSAY_OK)
+        return ASSAY_OK;
+    assay_status s = assay_home_expect_from(home->scratch, home, input, x, n);
+    free(x);
+    assay_point_format(name, input, layer);
+    snprintf(text, sizeof text, "the op on %s, another layer's, gives the value", name);
+    if (s == ASSAY_OK)
+        return assay_home_offer(home, home->scratch,
+                                &(assay_offer_text){.kind = "reads another layer's buffer",
+                                                    .complexity = 0.5,
+                                                    .fitted = json_pack("{s:s}", "reads", name),
+                                                    .evidence = text});
+    return s == ASSAY_MISSING || s == ASSAY_BAD_SHAPE ? ASSAY_OK : s;
+}
+
 assay_status assay_fault_match_buffer(assay_home *home)
 {
     const assay_judged *j = home->judged;
@@ -182,5 +216,10 @@ assay_status assay_fault_match_buffer(assay_home *home)
             ASSAY_TRY(offer_same_as(home, same[i], j->layer));
     if (j->layer > 0)
         ASSAY_TRY(offer_same_as(home, j->point, j->layer - 1));
+    for (size_t i = 0; i < sizeof readers / sizeof *readers; i++)
+        for (int away = -1; away <= 1 && assay_home_is(home, readers[i].point); away += 2)
+            if (j->layer + away >= 0 && j->layer + away < home->shape->n_layer &&
+                !assay_home_settled(home))
+                ASSAY_TRY(offer_other_input(home, readers[i].input, j->layer + away));
     return ASSAY_OK;
 }

@@ -172,6 +172,80 @@ out:
     return s;
 }
 
+#define MOST_PLACES 6
+
+/* Places of a row whose parts are missing from the sum, as a mask: the subset that leaves least. */
+static int lost_places(double *left, const double *error, const double *parts, int U, int64_t D)
+{
+    int best = 0;
+    *left = INFINITY;
+    for (int mask = 0; mask < 1 << U; mask++) {
+        double rest = 0;
+        for (int64_t d = 0; d < D; d++) {
+            double e = error[d];
+            for (int u = 0; u < U; u++)
+                e += mask >> u & 1 ? parts[u * D + d] : 0;
+            rest += e * e;
+        }
+        if (rest < *left) {
+            *left = rest;
+            best = mask;
+        }
+    }
+    return best;
+}
+
+/* Some tokens without some of their experts, whichever they are: what a limit on tokens per expert
+ * drops. */
+static assay_status try_lost(assay_home *home)
+{
+    const assay_judged *j = home->judged;
+    int U = home->shape->n_expert_used, n_rows = 0, n_parts = 0;
+    int64_t n, D = j->n_cols, first = -1;
+    double *weights = NULL, *down = NULL, left;
+    char text[320];
+    assay_status s;
+    if (U > MOST_PLACES ||
+        assay_home_value(&weights, &n, home, ASSAY_POINT_MOE_WEIGHTS, j->layer) != ASSAY_OK)
+        return ASSAY_OK;
+    ASSAY_GO(assay_alloc(&down, (size_t)(j->n_rows * U * D + D), sizeof *down, "experts"));
+    ASSAY_GO(assay_home_expert_outputs(down, home, home->knobs));
+    for (int64_t p = 0; p < j->n_rows * U; p++)
+        for (int64_t d = 0; d < D; d++)
+            down[p * D + d] *= weights[p];
+    for (int64_t r = 0; r < j->n_rows; r++) {
+        double *error = down + j->n_rows * U * D, *out = home->scratch + r * D;
+        for (int64_t d = 0; d < D; d++)
+            error[d] = home->got[r * D + d] - home->expected[r * D + d];
+        int mask = lost_places(&left, error, down + r * U * D, U, D);
+        memcpy(out, home->expected + r * D, (size_t)D * sizeof *out);
+        for (int u = 0; u < U; u++) {
+            n_parts += mask >> u & 1;
+            for (int64_t d = 0; d < D && mask >> u & 1; d++)
+                out[d] -= down[(r * U + u) * D + d];
+        }
+        first = mask && n_rows++ == 0 ? r : first;
+    }
+    snprintf(
+        text, sizeof text,
+        "%d parts of chosen experts are missing from the sums of %d of %lld tokens, token %lld "
+        "the first; all else is right",
+        n_parts, n_rows, (long long)j->n_rows, (long long)first);
+    if (n_rows > 0)
+        s = assay_home_offer(
+            home, home->scratch,
+            &(assay_offer_text){.kind = "experts lost for some tokens",
+                                .family = "experts",
+                                .complexity = 1 + 0.1 * n_parts,
+                                .fitted = json_pack("{s:i, s:i, s:I}", "tokens", n_rows, "parts",
+                                                    n_parts, "first", (json_int_t)first),
+                                .evidence = text});
+out:
+    free(weights);
+    free(down);
+    return s;
+}
+
 /* One expert gives zero wherever it is chosen. At the places of experts, its places are zero; in
  * the sum, its parts are missing. */
 static assay_status try_dropped(assay_home *home)
@@ -332,7 +406,10 @@ assay_status assay_fault_match_expert_map(assay_home *home)
     if (assay_home_is(home, ASSAY_POINT_MOE_ROUTED) ||
         assay_home_is(home, ASSAY_POINT_MOE_EXPERT_DOWN))
         ASSAY_TRY(try_dropped(home));
-    if (!assay_home_settled(home) && assay_home_is(home, ASSAY_POINT_MOE_ROUTED))
+    if (assay_home_settled(home) || !assay_home_is(home, ASSAY_POINT_MOE_ROUTED))
+        return ASSAY_OK;
+    ASSAY_TRY(try_lost(home));
+    if (!assay_home_best(home))
         return try_single(home);
     return ASSAY_OK;
 }

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "reports/home.h"
+#include "reports/home_blocks.h"
 
 const assay_fault_kind assay_fault_kinds_kernel_case[] = {
     {.name = "activation",
@@ -103,6 +103,8 @@ assay_status assay_fault_match_kernel_case(assay_home *home)
         ASSAY_TRY(try_activations(home));
     if (assay_home_settled(home))
         return ASSAY_OK;
+    if (!assay_home_best(home))
+        ASSAY_TRY(assay_home_try_left_out(home));
     int64_t row = first_wrong(home, true), column = first_wrong(home, false);
     if (row >= 16 && row % 16 == 0 && row < j->n_rows)
         ASSAY_TRY(try_border(home, true, row));

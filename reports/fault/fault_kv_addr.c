@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "reports/home.h"
+#include "reports/home_cache.h"
 
 const assay_fault_kind assay_fault_kinds_kv_addr[] = {
     {.name = "kv-slot",
@@ -127,92 +127,214 @@ static assay_status try_rotated_rows(assay_home *home)
     return s;
 }
 
-/* Puts what the run has at `point` of layer `from` as layer `to`'s into another pass. */
-static assay_status put_as(assay_pass *pass, const assay_home *home, int step, assay_point point,
-                           int from, int to)
+static assay_status offer_slots(assay_home *home, const assay_slot *slots, assay_cached what,
+                                const assay_offer_text *text)
 {
-    assay_pass *source = assay_forced_pass(home->forced, home->judged->prompt);
-    const double *values;
-    int n_dims;
-    int64_t dims[ASSAY_MAX_DIMS], n = 1;
-    ASSAY_TRY(assay_pass_dims(&n_dims, dims, source, step, point, from));
-    for (int i = 0; i < n_dims; i++)
-        n *= dims[i];
-    ASSAY_TRY(assay_pass_value(&values, source, step, point, from));
-    return assay_pass_put(pass, step, point, to, values, n);
-}
-
-/* This step's queries with another layer's keys and values: a pass of its own. */
-static assay_status attend_other(double *out, assay_home *home, int layer)
-{
-    const assay_judged *j = home->judged;
-    assay_run *run = assay_forced_run(home->forced);
-    bool latent = assay_forced_is_latent(home->forced, j->prompt);
-    bool index = j->point == ASSAY_POINT_INDEX_SCORES;
-    assay_pass *pass;
-    assay_pass_options options = {.latent = latent, .knobs = home->knobs};
-    static const assay_point cached[][3] = {
-        {ASSAY_POINT_K, ASSAY_POINT_V, ASSAY_POINT_K_ROPE},
-        {ASSAY_POINT_KV_LATENT, ASSAY_POINT_K_ROPE, ASSAY_POINT_COUNT},
-        {ASSAY_POINT_INDEX_K, ASSAY_POINT_COUNT, ASSAY_POINT_COUNT}};
-    static const assay_point own[][3] = {
-        {ASSAY_POINT_Q, ASSAY_POINT_Q_ROPE, ASSAY_POINT_INDEX_TOPK},
-        {ASSAY_POINT_Q_LATENT, ASSAY_POINT_Q_ROPE, ASSAY_POINT_INDEX_TOPK},
-        {ASSAY_POINT_INDEX_Q, ASSAY_POINT_INDEX_WEIGHTS, ASSAY_POINT_COUNT}};
-    int which = index ? 2 : latent ? 1 : 0;
-    assay_oracle *oracle = assay_forced_oracle(home->forced);
-    ASSAY_TRY(assay_pass_new(&pass, oracle, &options));
-    assay_status s = ASSAY_OK;
-    for (int step = 0; step <= j->step; step++) {
-        const assay_run_step *at = assay_run_step_at(run, j->prompt, step);
-        int number;
-        ASSAY_GO(assay_pass_add_step(&number, pass, at->tokens, at->n_tokens, at->first_position));
-        for (int i = 0; i < 3; i++) {
-            if (cached[which][i] != ASSAY_POINT_COUNT &&
-                assay_oracle_has_point(oracle, cached[which][i], layer, latent))
-                ASSAY_GO(put_as(pass, home, step, cached[which][i], layer, j->layer));
-            if (step == j->step && own[which][i] != ASSAY_POINT_COUNT &&
-                assay_oracle_has_point(oracle, own[which][i], j->layer, latent))
-                ASSAY_GO(put_as(pass, home, step, own[which][i], j->layer, j->layer));
-        }
-    }
-    s = assay_pass_expect(out, pass, j->step, j->point, j->layer, home->knobs);
-out:
-    assay_pass_free(pass);
-    return s;
-}
-
-static assay_status try_other_cache(assay_home *home)
-{
-    const assay_judged *j = home->judged;
-    char text[320];
     double *out;
+    assay_status s = assay_alloc(&out, (size_t)home->n, sizeof *out, "a value");
+    if (s == ASSAY_OK)
+        s = assay_home_attend(out, home, slots, what);
+    if (s == ASSAY_OK)
+        s = assay_home_offer(home, out, text);
+    else
+        json_decref(text->fitted);
+    free(out);
+    return s == ASSAY_MISSING ? ASSAY_OK : s;
+}
+
+static assay_status try_other_cache(assay_home *home, assay_slot *slots)
+{
+    char text[320];
+    for (int layer = 0; layer < home->shape->n_layer; layer++) {
+        if (layer == home->judged->layer)
+            continue;
+        assay_home_own_slots(slots, home);
+        for (int64_t i = 0; i < assay_home_n_keys(home); i++)
+            slots[i].layer = layer;
+        snprintf(text, sizeof text, "attention with layer %d's keys and values gives the value",
+                 layer);
+        ASSAY_TRY(offer_slots(home, slots, ASSAY_CACHED_ALL,
+                              &(assay_offer_text){.kind = "another layer's cache is read",
+                                                  .family = "cache",
+                                                  .complexity = 0.5,
+                                                  .fitted = json_pack("{s:i}", "layer", layer),
+                                                  .evidence = text}));
+    }
+    return ASSAY_OK;
+}
+
+/* The first few slots that hold another key, in words and as a list [slot, key]. */
+static json_t *moved_slots(char *text, size_t room, const assay_slot *slots, int64_t n)
+{
+    json_t *list = json_array();
+    size_t used = 0;
+    for (int64_t i = 0; i < n && json_array_size(list) < 16; i++) {
+        if (slots[i].position == i)
+            continue;
+        if (used < room)
+            used += (size_t)snprintf(text + used, room - used,
+                                     slots[i].position < 0 ? "%s%lld nothing" : "%s%lld key %lld",
+                                     used ? ", " : "", (long long)i, (long long)slots[i].position);
+        json_array_append_new(list,
+                              json_pack("[I,I]", (json_int_t)i, (json_int_t)slots[i].position));
+    }
+    return json_pack("{s:o}", "slots", list);
+}
+
+static assay_status offer_map(assay_home *home, const assay_slot *slots, assay_cached what,
+                              double complexity)
+{
+    static const char *const whose[] = {"of keys and values", "of keys", "of values"};
+    char list[200] = "", text[320];
+    json_t *fitted = moved_slots(list, sizeof list, slots, assay_home_n_keys(home));
+    snprintf(text, sizeof text, "slots %s that hold another than their own: %s", whose[what], list);
+    return offer_slots(home, slots, what,
+                       &(assay_offer_text){.kind = "slots hold other keys",
+                                           .family = "attention",
+                                           .complexity = complexity,
+                                           .fitted = fitted,
+                                           .evidence = text});
+}
+
+/* Which slot holds what is read off the probabilities; the kernel's output says whose tensor. */
+static assay_status try_assigned(assay_home *home, assay_slot *slots)
+{
+    int64_t moved;
+    ASSAY_TRY(assay_home_assign_slots(slots, &moved, home));
+    if (moved == 0)
+        return ASSAY_OK;
+    ASSAY_TRY(offer_map(home, slots, ASSAY_CACHED_ALL, 0.9));
+    return home->judged->point == ASSAY_POINT_PROBS || assay_home_settled(home)
+               ? ASSAY_OK
+               : offer_map(home, slots, ASSAY_CACHED_KEYS, 0.95);
+}
+
+/* Without probabilities: the newest key over the one before it, a slot that is empty, neighbouring
+ * pages exchanged. */
+static assay_status try_guesses(assay_home *home, assay_slot *slots)
+{
+    const assay_run_step *at =
+        assay_run_step_at(assay_forced_run(home->forced), home->judged->prompt, home->judged->step);
+    int64_t n = assay_home_n_keys(home), first = at->first_position;
+    for (assay_cached what = ASSAY_CACHED_ALL; what <= ASSAY_CACHED_VALUES; what++) {
+        if (first > 0 && at->n_tokens == 1) {
+            assay_home_own_slots(slots, home);
+            slots[n - 2].position = n - 1;
+            slots[n - 1].position = -1;
+            ASSAY_TRY(offer_map(home, slots, what, 0.8));
+        }
+        for (int64_t i = 0; i < n && n <= 64 && !assay_home_settled(home); i++) {
+            assay_home_own_slots(slots, home);
+            slots[i].position = -1;
+            ASSAY_TRY(offer_map(home, slots, what, 1));
+        }
+        for (int64_t page = 2; page <= 64 && !assay_home_settled(home); page *= 2)
+            for (int64_t p = 0; (p + 2) * page <= n && p < 8; p++) {
+                assay_home_own_slots(slots, home);
+                for (int64_t i = p * page; i < (p + 1) * page; i++) {
+                    slots[i].position = i + page;
+                    slots[i + page].position = i;
+                }
+                ASSAY_TRY(offer_map(home, slots, what, 1));
+            }
+    }
+    return ASSAY_OK;
+}
+
+/* Every head reads the keys, the values or both of the next or last head, or of half of the heads
+ * further on. */
+static assay_status try_heads(assay_home *home, assay_slot *slots)
+{
+    static const char *const whose[] = {"keys and values", "keys", "values"};
+    int H = home->shape->is_mla ? home->shape->n_head : home->shape->n_head_kv;
+    const int shifts[] = {1, -1, H / 2};
+    char text[320];
+    if (H < 2 || assay_forced_is_latent(home->forced, home->judged->prompt))
+        return ASSAY_OK;
+    for (size_t i = 0; i < sizeof shifts / sizeof *shifts - (H == 2); i++)
+        for (assay_cached what = ASSAY_CACHED_ALL; what <= ASSAY_CACHED_VALUES; what++) {
+            assay_home_own_slots(slots, home);
+            for (int64_t k = 0; k < assay_home_n_keys(home); k++)
+                slots[k].head_shift = shifts[i];
+            snprintf(text, sizeof text,
+                     "every head with the %s of head h%+d (mod %d) gives the value", whose[what],
+                     shifts[i], H);
+            ASSAY_TRY(
+                offer_slots(home, slots, what,
+                            &(assay_offer_text){.kind = "heads of the cache shifted",
+                                                .family = "attention",
+                                                .complexity = 0.6,
+                                                .fitted = json_pack("{s:i, s:s}", "heads",
+                                                                    shifts[i], "of", whose[what]),
+                                                .evidence = text}));
+        }
+    return ASSAY_OK;
+}
+
+/*
+ * A slot that nobody wrote holds whatever memory held. Where that is not finite, every row that
+ * sees the slot is lost in all heads and no other row is, although all that went into the cache is
+ * finite. Memory that is filled with NaN before use makes it so.
+ */
+static assay_status try_unwritten_slot(assay_home *home)
+{
+    const assay_judged *j = home->judged;
+    bool probs = j->point == ASSAY_POINT_PROBS;
+    int64_t H = probs ? home->shape->n_head : j->n_groups, T = probs ? j->n_rows / H : j->n_rows;
+    int64_t width = probs ? j->n_cols : j->n_cols / H, first = T;
+    char text[320];
+    const assay_run_step *at =
+        assay_run_step_at(assay_forced_run(home->forced), j->prompt, j->step);
+    if (j->n_nonfinite_added == 0 || H < 2)
+        return ASSAY_OK;
+    for (int64_t h = 0; h < H; h++)
+        for (int64_t t = 0; t < T; t++) {
+            int64_t cell = probs ? h * T + t : t * H + h;
+            bool lost = false;
+            for (int64_t i = cell * width; i < (cell + 1) * width; i++)
+                lost = lost || isnan(home->got[i]);
+            if (h == 0 && lost && first == T)
+                first = t;
+            if (lost != (t >= first))
+                return ASSAY_OK;
+        }
+    for (int64_t i = 0; i < home->n; i++)
+        home->scratch[i] = isfinite(home->got[i]) ? home->expected[i] : home->got[i];
+    snprintf(
+        text, sizeof text,
+        "every key and value that was written is finite, yet all heads are NaN in each row from "
+        "position %lld on and in none before: these see a slot that was never written",
+        (long long)(at->first_position + first));
+    return assay_home_offer(
+        home, home->scratch,
+        &(assay_offer_text){.kind = "an unwritten slot is read",
+                            .family = "attention",
+                            .complexity = 0.04,
+                            .shape_only = true,
+                            .fitted = json_pack("{s:I}", "first position",
+                                                (json_int_t)(at->first_position + first)),
+                            .evidence = text});
+}
+
+static assay_status try_cache(assay_home *home)
+{
+    const assay_judged *j = home->judged;
+    int64_t n = assay_home_n_keys(home);
     const assay_run_step *at =
         assay_run_step_at(assay_forced_run(home->forced), j->prompt, j->step);
     int64_t rows = j->point == ASSAY_POINT_PROBS ? j->n_rows / home->shape->n_head : j->n_rows;
+    assay_slot *slots;
     if (rows != at->n_tokens)
         return ASSAY_OK;
-    ASSAY_TRY(assay_alloc(&out, (size_t)home->n, sizeof *out, "a value"));
-    assay_status s = ASSAY_OK;
-    for (int layer = 0; layer < home->shape->n_layer && s == ASSAY_OK; layer++) {
-        if (layer == j->layer)
-            continue;
-        s = attend_other(out, home, layer);
-        if (s == ASSAY_MISSING) {
-            s = ASSAY_OK;
-            continue;
-        }
-        snprintf(text, sizeof text, "attention with layer %d's keys and values gives the value",
-                 layer);
-        if (s == ASSAY_OK)
-            s = assay_home_offer(home, out,
-                                 &(assay_offer_text){.kind = "another layer's cache is read",
-                                                     .family = "cache",
-                                                     .complexity = 0.5,
-                                                     .fitted = json_pack("{s:i}", "layer", layer),
-                                                     .evidence = text});
-    }
-    free(out);
+    ASSAY_TRY(assay_alloc(&slots, (size_t)n, sizeof *slots, "slots"));
+    assay_status s = try_other_cache(home, slots);
+    if (s == ASSAY_OK && !assay_home_best(home) && j->point != ASSAY_POINT_INDEX_SCORES)
+        s = try_heads(home, slots);
+    if (s == ASSAY_OK && !assay_home_best(home) && j->point != ASSAY_POINT_INDEX_SCORES)
+        s = try_assigned(home, slots);
+    if (s == ASSAY_OK && !assay_home_best(home) && n <= 256)
+        s = try_guesses(home, slots);
+    free(slots);
     return s;
 }
 
@@ -224,12 +346,14 @@ assay_status assay_fault_match_kv_addr(assay_home *home)
                                          ASSAY_POINT_KV_B,   ASSAY_POINT_INDEX_K};
     if (j->against || j->is_ids)
         return ASSAY_OK;
-    if (assay_home_attends(home))
+    if (assay_home_attends(home)) {
         ASSAY_TRY(try_slots(home));
+        ASSAY_TRY(try_unwritten_slot(home));
+    }
     if (j->point == ASSAY_POINT_PROBS || j->point == ASSAY_POINT_LSE ||
         j->point == ASSAY_POINT_KERNEL_OUT || j->point == ASSAY_POINT_O_LATENT ||
         j->point == ASSAY_POINT_INDEX_SCORES)
-        ASSAY_TRY(try_other_cache(home));
+        ASSAY_TRY(try_cache(home));
     for (size_t i = 0; i < sizeof cached / sizeof *cached; i++)
         if (j->point == cached[i]) {
             ASSAY_TRY(try_layers(home));

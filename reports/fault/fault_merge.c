@@ -18,30 +18,31 @@ static const struct {
     {ASSAY_MERGE_FIRST_ONLY, "only the first part used"},
     {ASSAY_MERGE_LAST_ONLY, "only the last part used"},
     {ASSAY_MERGE_EMPTY_COUNTS, "an empty part counts"},
+    {ASSAY_MERGE_EMPTY_REPEATS, "an empty part repeats the one before"},
 };
 
-/* Two parts with the border at key `at`, or parts of `at` keys each. */
-static assay_status try_border(assay_home *home, int at, bool every)
+static assay_status try_border(assay_home *home, int at, assay_parts parts)
 {
     char text[320];
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         assay_knobs knobs = *home->knobs;
         knobs.merge_at = at;
-        knobs.merge_every = every;
+        knobs.merge_parts = parts;
         knobs.merge = ways[i].merge;
-        if (every)
-            snprintf(text, sizeof text, "every %d keys attended apart, put together one by one; %s",
-                     at, ways[i].kind);
-        else
+        if (parts == ASSAY_PARTS_TWO)
             snprintf(text, sizeof text, "keys 0 ... %d and the rest attended apart; %s", at - 1,
                      ways[i].kind);
+        else
+            snprintf(text, sizeof text, "every %d keys attended apart, put together %s; %s", at,
+                     parts == ASSAY_PARTS_ALL ? "at once" : "one by one", ways[i].kind);
         ASSAY_TRY(assay_home_offer_variant(
             home, &knobs,
-            &(assay_offer_text){.kind = ways[i].kind,
-                                .family = "attention",
-                                .complexity = every ? 0.75 : 0.7,
-                                .fitted = json_pack("{s:i}", every ? "part" : "border", at),
-                                .evidence = text}));
+            &(assay_offer_text){
+                .kind = ways[i].kind,
+                .family = "attention",
+                .complexity = parts == ASSAY_PARTS_TWO ? 0.7 : 0.75,
+                .fitted = json_pack("{s:i}", parts == ASSAY_PARTS_TWO ? "border" : "part", at),
+                .evidence = text}));
     }
     return ASSAY_OK;
 }
@@ -58,9 +59,13 @@ assay_status assay_fault_match_merge(assay_home *home)
         /* chunks of a power of two, the half, the border of this step */
         bool power = (at & (at - 1)) == 0;
         if (power || at == n_keys / 2 || at == step->first_position)
-            ASSAY_TRY(try_border(home, at, false));
-        if (power && at >= 4 && 2 * at < n_keys && !assay_home_settled(home))
-            ASSAY_TRY(try_border(home, at, true));
+            ASSAY_TRY(try_border(home, at, ASSAY_PARTS_TWO));
+        if (!power || at < 4)
+            continue;
+        if (!assay_home_settled(home))
+            ASSAY_TRY(try_border(home, at, ASSAY_PARTS_ALL));
+        if (!assay_home_settled(home) && 2 * at < n_keys)
+            ASSAY_TRY(try_border(home, at, ASSAY_PARTS_CHAIN));
     }
     return ASSAY_OK;
 }

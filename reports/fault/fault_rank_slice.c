@@ -325,8 +325,12 @@ assay_status assay_fault_match_rank_slice(assay_home *home)
                                 .evidence = "kv_b with every head's rows taken from the next head "
                                             "gives the value"}));
     }
+    /* the projection's own rows are cut where the weight is column parallel, by halves or by ranks
+     */
+    int n_ranks = assay_run_about(assay_forced_run(home->forced))->n_ranks;
     for (int n = 2; n <= 8 && assay_home_is(home, ASSAY_POINT_PROJ); n *= 2)
-        ASSAY_TRY(try_slices(home, n));
+        if (n == 2 || n == n_ranks)
+            ASSAY_TRY(try_slices(home, n));
     if (assay_home_is(home, ASSAY_POINT_PROJ) && !assay_home_settled(home))
         ASSAY_TRY(try_projection(home));
     return ASSAY_OK;

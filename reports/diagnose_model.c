@@ -1,0 +1,219 @@
+/*
+ * Findings about the whole model: weights that are not those of the file, another number of experts
+ * than the file says.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "reports/diagnose_private.h"
+
+#define FEWEST_PRODUCTS 6
+
+static const assay_judged *judged_of(const assay_diagnosis *d, int position)
+{
+    return assay_forced_at(d->forced, d->homes[position].index);
+}
+
+static bool is_product_point(assay_point point)
+{
+    static const assay_point points[] = {ASSAY_POINT_Q_A,         ASSAY_POINT_Q,
+                                         ASSAY_POINT_KV_A,        ASSAY_POINT_KV_B,
+                                         ASSAY_POINT_PROJ,        ASSAY_POINT_FFN_GATE,
+                                         ASSAY_POINT_FFN_UP,      ASSAY_POINT_FFN_OUT,
+                                         ASSAY_POINT_MOE_LOGITS,  ASSAY_POINT_SHARED_GATE,
+                                         ASSAY_POINT_SHARED_UP,   ASSAY_POINT_SHARED,
+                                         ASSAY_POINT_MOE_ROUTED,  ASSAY_POINT_INDEX_Q_PROJ,
+                                         ASSAY_POINT_INDEX_K_PROJ};
+    for (size_t i = 0; i < sizeof points / sizeof *points; i++)
+        if (point == points[i])
+            return true;
+    return false;
+}
+
+/* A product with a weight of the file, or an interval of ops that holds one. */
+static bool is_product(const assay_diagnosis *d, int index)
+{
+    const assay_judged *j = assay_forced_at(d->forced, index);
+    assay_point points[ASSAY_FORCED_INTERVAL];
+    int layers[ASSAY_FORCED_INTERVAL], steps[ASSAY_FORCED_INTERVAL];
+    if (j->against || j->is_ids)
+        return false;
+    bool product = is_product_point(j->point);
+    int n = j->n_interval > 0 && !product
+                ? assay_forced_interval(points, layers, steps, d->forced, index)
+                : 0;
+    for (int i = 0; i < n; i++)
+        product = product || is_product_point(points[i]);
+    return product;
+}
+
+/* An op without a weight, on captured inputs. */
+static bool is_plain(const assay_judged *j)
+{
+    return !j->is_ids && !j->against && j->n_interval == 0 &&
+           (j->point == ASSAY_POINT_Q_ROPE || j->point == ASSAY_POINT_K_ROPE ||
+            j->point == ASSAY_POINT_PROBS || j->point == ASSAY_POINT_KERNEL_OUT ||
+            j->point == ASSAY_POINT_O_LATENT || j->point == ASSAY_POINT_ATTN_RESID ||
+            j->point == ASSAY_POINT_FFN_ACT || j->point == ASSAY_POINT_OUT ||
+            j->point == ASSAY_POINT_MOE_OUT || j->point == ASSAY_POINT_MOE_WEIGHTS);
+}
+
+typedef struct tally {
+    int products, wrong_products, plain, wrong_plain;
+    double least_cos, most_cos; /* of wrong products */
+} tally;
+
+static tally count_all(const assay_diagnosis *d)
+{
+    tally t = {.least_cos = 1, .most_cos = -1};
+    for (int i = 0; i < assay_forced_n(d->forced); i++) {
+        const assay_judged *j = assay_forced_at(d->forced, i);
+        bool product = is_product(d, i), plain = is_plain(j);
+        t.products += product;
+        t.wrong_products += product && j->is_home;
+        t.plain += plain;
+        t.wrong_plain += plain && j->is_home;
+        if (product && j->is_home && 1 - j->one_minus_cos < t.least_cos)
+            t.least_cos = 1 - j->one_minus_cos;
+        if (product && j->is_home && 1 - j->one_minus_cos > t.most_cos)
+            t.most_cos = 1 - j->one_minus_cos;
+    }
+    return t;
+}
+
+/* The home that stands for all: the product with the largest error. -1: none. */
+static int spokesman(const assay_diagnosis *d)
+{
+    int first = -1;
+    for (int i = 0; i < d->n; i++)
+        if (d->homes[i].merged < 0 && is_product(d, d->homes[i].index) &&
+            (first < 0 || judged_of(d, i)->rel > judged_of(d, first)->rel))
+            first = i;
+    return first;
+}
+
+static bool has_weight(const assay_diagnosis *d, int position)
+{
+    const assay_judged *j = judged_of(d, position);
+    return is_product(d, d->homes[position].index) || j->point == ASSAY_POINT_EMBED ||
+           j->point == ASSAY_POINT_LOGITS || j->point == ASSAY_POINT_IN_NORM ||
+           j->point == ASSAY_POINT_Q_A_NORM || j->point == ASSAY_POINT_KV_LATENT ||
+           j->point == ASSAY_POINT_FFN_NORM || j->point == ASSAY_POINT_FINAL_NORM ||
+           j->point == ASSAY_POINT_INDEX_K_NORM || j->point == ASSAY_POINT_INDEX_WEIGHTS ||
+           j->point == ASSAY_POINT_MOE_TOPK || j->point == ASSAY_POINT_MOE_EXPERT_GATE ||
+           j->point == ASSAY_POINT_MOE_EXPERT_UP || j->point == ASSAY_POINT_MOE_EXPERT_DOWN ||
+           j->point == ASSAY_POINT_K || j->point == ASSAY_POINT_V ||
+           j->point == ASSAY_POINT_Q_LATENT;
+}
+
+assay_status assay_diagnosis_other_weights(assay_diagnosis *d)
+{
+    tally t = count_all(d);
+    int first = spokesman(d);
+    if (first < 0 || t.wrong_products < FEWEST_PRODUCTS || 10 * t.wrong_products < 9 * t.products ||
+        10 * t.wrong_plain > t.plain)
+        return ASSAY_OK;
+    if (t.plain == 0 && t.most_cos > 0.7) /* nothing speaks for the rest of the engine */
+        return ASSAY_OK;
+    ASSAY_TRY(assay_diagnosis_explain_home(d, first, -1));
+    assay_located *l = &d->homes[first];
+    if (l->fault != ASSAY_FAULT_UNKNOWN && l->fault != ASSAY_FAULT_WEIGHT_SOURCE)
+        return ASSAY_OK;
+    if (json_object_get(l->fitted, "layer"))
+        return ASSAY_OK; /* another layer's weights, of this file */
+    l->fault = ASSAY_FAULT_WEIGHT_SOURCE;
+    l->confidence = 0.9;
+    l->explained = 0;
+    l->shape[0] = l->second[0] = '\0';
+    snprintf(l->kind, sizeof l->kind, "weights of another model file");
+    snprintf(l->family, sizeof l->family, "model");
+    snprintf(l->evidence, sizeof l->evidence,
+             "%d of %d products disagree with this file's weights on the run's own inputs (cosine "
+             "%.3f ... %.3f), %d of %d ops without weights agree: what was run is another file, "
+             "version or quantization of the model",
+             t.wrong_products, t.products, t.least_cos, t.most_cos, t.plain - t.wrong_plain,
+             t.plain);
+    json_object_set_new(l->fitted, "products", json_integer(t.products));
+    json_object_set_new(l->fitted, "disagree", json_integer(t.wrong_products));
+    for (int i = 0; i < d->n; i++)
+        if (i != first && d->homes[i].merged < 0 && has_weight(d, i))
+            d->homes[i].merged = first;
+    for (int i = 0; i < d->n; i++)
+        if (d->homes[i].merged >= 0 && d->homes[d->homes[i].merged].merged >= 0)
+            d->homes[i].merged = first;
+    return ASSAY_OK;
+}
+
+static assay_status set(char **to, const char *text)
+{
+    free(*to);
+    *to = strdup(text);
+    return *to ? ASSAY_OK : assay_fail(ASSAY_NO_MEMORY, "out of memory for a finding");
+}
+
+/* Places where the run's choice of experts is wider or narrower than `right`; *used: how wide. */
+static assay_status choices_of(assay_finding *f, int *used, const assay_run *run, int right)
+{
+    char name[ASSAY_POINT_NAME_BYTES];
+    for (int p = 0; p < assay_run_n_prompts(run); p++)
+        for (int step = 0; step < assay_run_prompt_at(run, p)->n_steps; step++)
+            for (int i = 0; i < assay_run_n_seen(run, p, step); i++) {
+                const assay_seen *seen = assay_run_seen_at(run, p, step, i);
+                if (seen->point != ASSAY_POINT_MOE_TOPK || seen->n_dims != 2 ||
+                    seen->dims[1] == right)
+                    continue;
+                *used = (int)seen->dims[1];
+                assay_point_format(name, seen->point, seen->layer);
+                if (!f->points.n)
+                    ASSAY_TRY(set(&f->point, name));
+                ASSAY_TRY(assay_strings_add_once(&f->points, name));
+                ASSAY_TRY(assay_strings_add_once(&f->prompts, assay_run_prompt_at(run, p)->name));
+                ASSAY_TRY(assay_numbers_add(&f->layers, seen->layer));
+                ASSAY_TRY(assay_numbers_add(&f->steps, step));
+            }
+    return ASSAY_OK;
+}
+
+assay_status assay_diagnosis_expert_count(bool *differs, assay_result *result, const assay_run *run,
+                                          const assay_oracle *oracle, const char *reproduce)
+{
+    const assay_oracle_shape *shape = assay_oracle_shape_of(oracle);
+    const assay_fault *fault = assay_fault_at(ASSAY_FAULT_ROUTE);
+    int used = shape->n_expert_used;
+    assay_finding f;
+    char sentence[160];
+    assay_status s;
+    *differs = false;
+    if (shape->n_expert == 0)
+        return ASSAY_OK;
+    assay_finding_init(&f);
+    ASSAY_GO(choices_of(&f, &used, run, shape->n_expert_used));
+    if (used == shape->n_expert_used)
+        goto out;
+    *differs = true;
+    snprintf(sentence, sizeof sentence,
+             "the run chooses %d experts for a token, the model file says %d", used,
+             shape->n_expert_used);
+    f.confidence = f.explained = 1;
+    ASSAY_GO(set(&f.fault_class, fault->name));
+    ASSAY_GO(set(&f.kind, "another number of experts"));
+    ASSAY_GO(set(&f.op, assay_point_at(ASSAY_POINT_MOE_TOPK)->made_by));
+    ASSAY_GO(set(&f.sentence, sentence));
+    ASSAY_GO(set(&f.advice,
+                 "Compare the engine's number of experts with <arch>.expert_used_count of "
+                 "the file; one of them is not the model's."));
+    if (reproduce)
+        ASSAY_GO(set(&f.reproduce, reproduce));
+    json_object_set_new(f.fitted, "top_k", json_integer(used));
+    json_object_set_new(f.fitted, "right", json_integer(shape->n_expert_used));
+    ASSAY_GO(
+        assay_strings_add(&f.evidence,
+                          "the captured choice has %d ids a token; values behind it have other "
+                          "shapes than this file's, so nothing else was judged",
+                          used));
+    s = assay_result_add_finding(result, &f);
+out:
+    assay_finding_clear(&f);
+    return s;
+}

@@ -1,0 +1,274 @@
+#include "reports/home_cache.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const assay_point cached_points[] = {ASSAY_POINT_K, ASSAY_POINT_V, ASSAY_POINT_K_ROPE,
+                                            ASSAY_POINT_KV_LATENT, ASSAY_POINT_INDEX_K};
+#define N_CACHED (sizeof cached_points / sizeof *cached_points)
+
+static bool is_index(const assay_home *home)
+{
+    return home->judged->point == ASSAY_POINT_INDEX_SCORES;
+}
+
+static bool is_wanted(const assay_home *home, assay_point point, assay_cached what)
+{
+    bool latent = assay_forced_is_latent(home->forced, home->judged->prompt);
+    if (is_index(home) != (point == ASSAY_POINT_INDEX_K))
+        return false;
+    if (point == ASSAY_POINT_V || (latent && point == ASSAY_POINT_KV_LATENT))
+        return point == ASSAY_POINT_V ? !latent && what != ASSAY_CACHED_KEYS : true;
+    if (point == ASSAY_POINT_KV_LATENT)
+        return false;
+    return what != ASSAY_CACHED_VALUES && (!latent || point == ASSAY_POINT_K_ROPE);
+}
+
+int64_t assay_home_n_keys(const assay_home *home)
+{
+    const assay_judged *j = home->judged;
+    const assay_run_step *at =
+        assay_run_step_at(assay_forced_run(home->forced), j->prompt, j->step);
+    return at->first_position + at->n_tokens;
+}
+
+void assay_home_own_slots(assay_slot *slots, const assay_home *home)
+{
+    for (int64_t i = 0; i < assay_home_n_keys(home); i++)
+        slots[i] = (assay_slot){home->judged->prompt, home->judged->layer, i, 0, ASSAY_CODEC_RIGHT};
+}
+
+/* The row of a cached tensor at one position of a request; *width: values of it. */
+static assay_status row_at(const double **row, int64_t *width, assay_home *home, assay_slot slot,
+                           assay_point point)
+{
+    assay_run *run = assay_forced_run(home->forced);
+    assay_pass *pass = assay_forced_pass(home->forced, slot.prompt);
+    for (int s = 0; s < assay_run_prompt_at(run, slot.prompt)->n_steps; s++) {
+        const assay_run_step *at = assay_run_step_at(run, slot.prompt, s);
+        int64_t in_step = slot.position - at->first_position, dims[ASSAY_MAX_DIMS];
+        const double *values;
+        int n_dims;
+        if (in_step < 0 || in_step >= at->n_tokens)
+            continue;
+        ASSAY_TRY(assay_pass_dims(&n_dims, dims, pass, s, point, slot.layer));
+        ASSAY_TRY(assay_pass_value(&values, pass, s, point, slot.layer));
+        *width = 1;
+        for (int i = 1; i < n_dims; i++)
+            *width *= dims[i];
+        *row = values + in_step * *width;
+        return ASSAY_OK;
+    }
+    return assay_fail(ASSAY_MISSING, "the request has no such position");
+}
+
+static double through(double x, assay_codec codec)
+{
+    float f = (float)x;
+    return codec == ASSAY_CODEC_BF16_AS_F16   ? assay_f16_to_f32(assay_f32_to_bf16(f))
+           : codec == ASSAY_CODEC_F16_AS_BF16 ? assay_bf16_to_f32(assay_f32_to_f16(f))
+                                              : x;
+}
+
+static void put_row(double *out, const double *row, int64_t width, int64_t heads,
+                    const assay_slot *slot)
+{
+    int64_t w = width / heads;
+    for (int64_t h = 0; h < heads; h++)
+        for (int64_t i = 0; i < w; i++)
+            out[h * w + i] =
+                through(row[(h + slot->head_shift + heads) % heads * w + i], slot->codec);
+}
+
+/* One cached tensor of one step under the slots. */
+static assay_status put_cached(assay_pass *pass, assay_home *home, int step, assay_point point,
+                               const assay_slot *slots)
+{
+    const assay_judged *j = home->judged;
+    const assay_run_step *at = assay_run_step_at(assay_forced_run(home->forced), j->prompt, step);
+    int n_dims;
+    int64_t dims[ASSAY_MAX_DIMS], width = 1, row_width, heads;
+    double *rows;
+    ASSAY_TRY(assay_pass_dims(&n_dims, dims, pass, step, point, j->layer));
+    for (int i = 1; i < n_dims; i++)
+        width *= dims[i];
+    heads = n_dims > 2 ? dims[1] : 1;
+    ASSAY_TRY(assay_alloc(&rows, (size_t)(at->n_tokens * width), sizeof *rows, "slots"));
+    assay_status s = ASSAY_OK;
+    for (int64_t t = 0; t < at->n_tokens && s == ASSAY_OK; t++) {
+        const assay_slot *slot = &slots[at->first_position + t];
+        const double *row = NULL;
+        if (slot->position < 0)
+            continue;
+        s = row_at(&row, &row_width, home, *slot, point);
+        if (s == ASSAY_OK)
+            put_row(rows + t * width, row, width, heads, slot);
+    }
+    if (s == ASSAY_OK)
+        s = assay_pass_put(pass, step, point, j->layer, rows, at->n_tokens * width);
+    free(rows);
+    return s;
+}
+
+/* What the home's step itself reads: queries and the selection. */
+static assay_status put_own(assay_pass *pass, assay_home *home, int step, assay_point point)
+{
+    const assay_judged *j = home->judged;
+    assay_pass *source = assay_forced_pass(home->forced, j->prompt);
+    const double *values;
+    int n_dims;
+    int64_t dims[ASSAY_MAX_DIMS], n = 1;
+    ASSAY_TRY(assay_pass_dims(&n_dims, dims, source, step, point, j->layer));
+    for (int i = 0; i < n_dims; i++)
+        n *= dims[i];
+    ASSAY_TRY(assay_pass_value(&values, source, step, point, j->layer));
+    return assay_pass_put(pass, step, point, j->layer, values, n);
+}
+
+assay_status assay_home_attend(double *out, assay_home *home, const assay_slot *slots,
+                               assay_cached what)
+{
+    static const assay_point own[] = {ASSAY_POINT_Q, ASSAY_POINT_Q_LATENT, ASSAY_POINT_Q_ROPE,
+                                      ASSAY_POINT_INDEX_TOPK};
+    static const assay_point own_index[] = {ASSAY_POINT_INDEX_Q, ASSAY_POINT_INDEX_WEIGHTS};
+    const assay_judged *j = home->judged;
+    assay_run *run = assay_forced_run(home->forced);
+    assay_oracle *oracle = assay_forced_oracle(home->forced);
+    bool latent = assay_forced_is_latent(home->forced, j->prompt);
+    assay_pass_options options = {.latent = latent, .knobs = home->knobs};
+    const assay_point *queries = is_index(home) ? own_index : own;
+    int n_queries = is_index(home) ? 2 : 4;
+    assay_pass *pass;
+    assay_slot *unmoved;
+    assay_status s;
+    ASSAY_TRY(assay_alloc(&unmoved, (size_t)assay_home_n_keys(home), sizeof *unmoved, "slots"));
+    assay_home_own_slots(unmoved, home);
+    ASSAY_GO(assay_pass_new(&pass, oracle, &options));
+    for (int step = 0; step <= j->step && s == ASSAY_OK; step++) {
+        const assay_run_step *at = assay_run_step_at(run, j->prompt, step);
+        int number;
+        s = assay_pass_add_step(&number, pass, at->tokens, at->n_tokens, at->first_position);
+        for (size_t i = 0; i < N_CACHED && s == ASSAY_OK; i++)
+            if (assay_oracle_has_point(oracle, cached_points[i], j->layer, latent))
+                s = put_cached(pass, home, step, cached_points[i],
+                               is_wanted(home, cached_points[i], what) ? slots : unmoved);
+        for (int i = 0; i < n_queries && step == j->step && s == ASSAY_OK; i++)
+            if (assay_oracle_has_point(oracle, queries[i], j->layer, latent))
+                s = put_own(pass, home, step, queries[i]);
+    }
+    if (s == ASSAY_OK)
+        s = assay_pass_expect(out, pass, j->step, j->point, j->layer, home->knobs);
+    assay_pass_free(pass);
+out:
+    free(unmoved);
+    return s;
+}
+
+typedef struct marks {      /* [n_head, n]: logarithms of the last row's probabilities */
+    double *got, *expected; /* expected: one column more, of a key of zeros */
+    int n_head;
+    int64_t n;
+} marks;
+
+static assay_status read_marks(marks *m, assay_home *home)
+{
+    const assay_judged *j = home->judged;
+    double *got = home->got, *expected = home->expected, *lse = NULL;
+    int64_t n = home->judged->n_cols, n_lse, H = home->shape->n_head, T;
+    bool own = j->point == ASSAY_POINT_PROBS;
+    *m = (marks){0};
+    if (!own && assay_home_partner(&expected, &got, &n, home, ASSAY_POINT_PROBS) != ASSAY_OK)
+        return ASSAY_OK;
+    assay_status s = ASSAY_OK;
+    if (n != assay_home_n_keys(home) || n < 2 ||
+        assay_home_value(&lse, &n_lse, home, ASSAY_POINT_LSE, j->layer) != ASSAY_OK)
+        goto out;
+    T = n_lse / H;
+    ASSAY_GO(assay_alloc(&m->got, (size_t)(H * (2 * n + 1)), sizeof *m->got, "marks of keys"));
+    m->expected = m->got + H * n;
+    m->n_head = (int)H;
+    m->n = n;
+    for (int64_t h = 0; h < H; h++) {
+        int64_t row = h * T + T - 1;
+        for (int64_t i = 0; i < n; i++) {
+            m->got[h * n + i] = log(got[row * n + i]);
+            m->expected[h * (n + 1) + i] = log(expected[row * n + i]);
+        }
+        m->expected[h * (n + 1) + n] = -lse[(T - 1) * H + h];
+    }
+out:
+    free(lse);
+    if (!own) {
+        free(got);
+        free(expected);
+    }
+    return s;
+}
+
+/* log-sum-exp of the other keys shifts all marks of a head alike: by how much, if slot `anchor`
+ * holds its own key, or (-1) if the slots hold all keys in any order. */
+static double shift_of(const marks *m, int h, int64_t anchor)
+{
+    double sum = 0;
+    if (anchor >= 0)
+        return m->expected[h * (m->n + 1) + anchor] - m->got[h * m->n + anchor];
+    for (int64_t i = 0; i < m->n; i++)
+        sum += m->expected[h * (m->n + 1) + i] - m->got[h * m->n + i];
+    return sum / (double)m->n;
+}
+
+/* Nearest key of every slot; returns the sum of squares that is left (infinite: a mark is not
+ * finite). */
+static double assign(int64_t *key, const marks *m, int64_t anchor)
+{
+    double total = 0;
+    for (int64_t slot = 0; slot < m->n; slot++) {
+        double best = INFINITY;
+        for (int64_t i = 0; i <= m->n; i++) {
+            double rest = 0;
+            for (int h = 0; h < m->n_head; h++) {
+                double d = m->expected[h * (m->n + 1) + i] - m->got[h * m->n + slot] -
+                           shift_of(m, h, anchor);
+                rest += d * d;
+            }
+            if (rest < best) {
+                best = rest;
+                key[slot] = i < m->n ? i : -1;
+            }
+        }
+        total += best;
+    }
+    return total;
+}
+
+assay_status assay_home_assign_slots(assay_slot *slots, int64_t *moved, assay_home *home)
+{
+    marks m;
+    int64_t *key;
+    double least = INFINITY;
+    *moved = 0;
+    assay_home_own_slots(slots, home);
+    ASSAY_TRY(read_marks(&m, home));
+    if (!m.got || m.n > 512) {
+        free(m.got);
+        return ASSAY_OK;
+    }
+    assay_status s = assay_alloc(&key, (size_t)m.n, sizeof *key, "keys of slots");
+    for (int way = 0; s == ASSAY_OK && way < 4; way++) {
+        int64_t anchor = way == 0 ? -1 : way == 1 ? 0 : way == 2 ? m.n - 1 : m.n / 2;
+        double rest = assign(key, &m, anchor);
+        if (!(rest < 0.9 * least))
+            continue;
+        least = rest;
+        *moved = 0;
+        for (int64_t i = 0; i < m.n; i++) {
+            slots[i].position = key[i];
+            *moved += key[i] != i;
+        }
+    }
+    if (s == ASSAY_OK)
+        free(key);
+    free(m.got);
+    return s;
+}
