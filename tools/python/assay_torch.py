@@ -20,12 +20,14 @@ Under torch.compile what a module puts out goes through an opaque operator (assa
 the graph is not cut, but a value that is shown must be stored. The model is compiled anew when the block begins and
 again when it ends. Replay of CUDA graphs (mode "reduce-overhead") calls no Python and is not seen.
 """
-import contextlib, datetime, os, re, sys
+import contextlib, datetime, itertools, os, re, sys
 import h5py, numpy as np
 try:
     import torch
 except ImportError:  # anything that has nn.Module's hooks will do
     torch = None
+
+_TENSOR = torch.Tensor if torch else None
 
 __all__ = ["capture", "force", "sketch", "statistics", "device_statistics", "install_vllm"]
 
@@ -107,7 +109,7 @@ def statistics(words, origin):
 
 
 _G = GOLDEN - (1 << 64)  # as a signed 64-bit number
-_LAYOUTS = {}  # (lengths, device) -> what does not depend on values: lengths, ends, places, whether another follows
+_LAYOUTS = {}  # (number formats and lengths in order, device) -> what does not depend on values
 
 
 def _mix(z):
@@ -117,43 +119,48 @@ def _mix(z):
     return z ^ ((z >> 31) & ((1 << 33) - 1))
 
 
-def _layout(lengths, device):
-    key = (lengths, device)
+def _layout(shapes, device):
+    """lengths, ends, whether an element begins a word of the checksum, that word's (i + 1) * G, whether another element
+    of its tensor follows, whether it is float32"""
+    key = (shapes, device)
     if key not in _LAYOUTS:
         if len(_LAYOUTS) >= 16:
             _LAYOUTS.clear()
+        lengths = [n for _, n in shapes]
+        spread = lambda values: torch.repeat_interleave(values.to(device), n, output_size=sum(lengths))
         n = torch.tensor(lengths, dtype=torch.int64, device=device)
         ends = torch.cumsum(n, 0)
-        first = torch.repeat_interleave(ends - n, n, output_size=sum(lengths))
-        place = torch.arange(sum(lengths), dtype=torch.int64, device=device) - first
-        follows = place + 1 < torch.repeat_interleave(n, n, output_size=sum(lengths))
-        _LAYOUTS[key] = n, ends, place, follows
+        place = torch.arange(sum(lengths), dtype=torch.int64, device=device) - spread(ends - n)
+        wide = spread(torch.tensor([dtype.itemsize == 8 for dtype, _ in shapes]))
+        begins = (wide | (place % 2 == 0)).to(torch.int64)
+        order = (torch.where(wide, place, place // 2) + 1) * _G
+        single = spread(torch.tensor([dtype == torch.float32 for dtype, _ in shapes]))
+        _LAYOUTS[key] = n, ends, begins, order, place + 1 < spread(n), single
     return _LAYOUTS[key]
 
 
-def _mixed(bits, place, follows, size):
-    """an element's share of the checksum: of two in a word, the first one has all of it"""
-    if size == 8:
-        return _mix(bits + (place + 1) * _G)
-    word = bits + torch.where(follows, torch.roll(bits, -1) << 32, 0)
-    return torch.where(place % 2 == 0, _mix(word + (place // 2 + 1) * _G), 0)
-
-
 def device_statistics(tensors):
-    """([n, 10] float64, [n] int64 with the checksums' bits) of n tensors of one number format, not empty, computed
-    where they are, in a few launches for all of them; waits for nothing. Counts, extremes and checksums are those of
-    statistics(); sums differ from it by rounding in float64."""
-    flat = torch.cat([t.reshape(-1) for t in tensors])
-    n, ends, place, follows = _layout(tuple(t.numel() for t in tensors), flat.device)
-    size = flat.element_size()
-    bits = flat.view({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[size]).to(torch.int64)
-    if size < 8:
-        bits = bits & ((1 << 8 * size) - 1)
-    x = flat.to(torch.float64)
+    """([n, 10] float64, [n] int64 with the checksums' bits) of n tensors, not empty, those of one number format behind
+    each other, computed where they are, in a few launches for all of them; waits for nothing. Counts, extremes and
+    checksums are those of statistics(); sums differ from it by rounding in float64."""
+    shapes = tuple((t.dtype, t.numel()) for t in tensors)
+    n, ends, begins, order, follows, single = _layout(shapes, tensors[0].device)
+    x, bits, at = [], [], 0
+    for dtype, group in itertools.groupby(tensors, lambda t: t.dtype):
+        flat = torch.cat([t.reshape(-1) for t in group])
+        size, after = dtype.itemsize, at + flat.numel()
+        word = flat.view({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[size]).to(torch.int64)
+        if size < 8:  # two elements to a word
+            word = word & ((1 << 8 * size) - 1)
+            word = word + torch.where(follows[at:after], torch.roll(word, -1) << 32, 0)
+        x.append(flat.to(torch.float64))
+        bits.append(word)
+        at = after
+    x, bits = (torch.cat(x), torch.cat(bits)) if len(x) > 1 else (x[0], bits[0])
     finite = torch.isfinite(x)
-    poison = (bits & 0xFFF00000) == 0x7FE00000 if flat.dtype == torch.float32 else torch.zeros_like(finite)
-    flags = torch.stack([torch.isnan(x), x == float("inf"), x == float("-inf"), x == 0, poison, finite])
-    counts = torch.cumsum(torch.cat([flags.to(torch.int64), _mixed(bits, place, follows, size)[None]]), 1)[:, ends - 1]
+    flags = torch.stack([torch.isnan(x), x == float("inf"), x == float("-inf"), x == 0,
+                         ((bits & 0xFFF00000) == 0x7FE00000) & single, finite]).to(torch.int64)
+    counts = torch.cumsum(torch.cat([flags, (_mix(bits + order) * begins)[None]]), 1)[:, ends - 1]
     counts[:, 1:] = counts[:, 1:] - counts[:, :-1]
     x = torch.where(finite, x, 0.0)
     reduce = lambda what, v: torch.segment_reduce(v, what, lengths=n, unsafe=True)
@@ -304,14 +311,16 @@ class _Writer:
 
     def statistics_of(self, names, tensors):
         """rows of tensors, computed where they are; not waited for"""
-        groups = {}
+        devices = {}
         for name, x in zip(names, tensors):
             if x.numel():
-                groups.setdefault((x.dtype, x.device), []).append((name, x))
+                devices.setdefault(x.device, []).append((name, x))
             else:
                 self.value(name, *_words(x), 0)
-        for members in groups.values():
-            row, checksum = device_statistics([x for _, x in members])
+        for members in devices.values():
+            members.sort(key=lambda m: str(m[1].dtype))
+            with torch.no_grad():
+                row, checksum = device_statistics([x for _, x in members])
             self.on_device.append(([name for name, _ in members], self.step, row, checksum))
 
     def value(self, name, words, origin, address):
@@ -390,30 +399,60 @@ PENDING = 32 << 20  # bytes of clones that wait for the end of a step
 
 
 class _Taps:
-    """What is shown, cloned at once, in the file when the step is over."""
+    """What is shown, kept at once, in the file when the step is over.
+
+    Kept means cloned. Where only statistics are asked for and tensors count their writes (they do not in inference mode),
+    a value that nobody wrote to afterwards in the first step is referred to from the second on; if its count has moved
+    by the end of the step, its statistics are left out, listed under /dropped, and it is cloned from then on."""
 
     def __init__(self, writer):
         self.writer, self.active, self.pending, self.bytes = writer, False, [], 0
+        self.counts, self.steady = False, set()
+
+    def begin(self):
+        self.active = True
+        self.counts = (torch is not None and self.writer.tier == "stats" and hasattr(torch, "is_inference_mode_enabled")
+                       and not torch.is_inference_mode_enabled())
 
     def take(self, name, x):
         if not self.active:
             return
-        clone = _clone(x)
-        self.pending.append((name, clone, x.ctypes.data if isinstance(x, np.ndarray) else x.data_ptr()))
-        self.bytes += clone.nbytes
+        if type(x) is not _TENSOR:
+            self.keep(name, _clone(x), None, 0, x.ctypes.data if isinstance(x, np.ndarray) else x.data_ptr())
+        elif self.counts and not x.is_inference():
+            self.keep(name, x if name in self.steady else _clone(x), x, x._version, x.data_ptr())
+        elif x.is_contiguous() and not x.requires_grad:
+            self.keep(name, x.clone(), None, 0, x.data_ptr())
+        else:
+            self.keep(name, _clone(x), None, 0, x.data_ptr())
+
+    def keep(self, name, kept, original, version, address):
+        self.pending.append((name, kept, original, version, address))
+        self.bytes += kept.nbytes
         if self.bytes > PENDING:
             self.flush()
 
+    def is_whole(self, name, kept, original, version):
+        """learns whether a value is left alone; whether this one is what was seen"""
+        if original is None or original._version == version:
+            if original is not None:
+                self.steady.add(name)
+            return True
+        self.steady.discard(name)
+        if kept is not original:
+            return True
+        self.writer.dropped.append(f"{name}, step {self.writer.step}: written to after it was seen")
+        return False
+
     def flush(self):
-        pending, self.pending, self.bytes = self.pending, [], 0
+        pending, self.pending, self.bytes = [p for p in self.pending if self.is_whole(*p[:4])], [], 0
         if self.writer.tier == "stats":
-            on_host = [isinstance(x, np.ndarray) or x.device.type == "cpu" for _, x, _ in pending]
-            here = [p for p, host in zip(pending, on_host) if host]
+            on_host = [isinstance(p[1], np.ndarray) or p[1].device.type == "cpu" for p in pending]
             there = [p for p, host in zip(pending, on_host) if not host and not p[1].is_complex()]
             self.writer.statistics_of([p[0] for p in there], [p[1] for p in there])
-            pending = here
-        for name, clone, address in pending:
-            self.writer.value(name, *_words(clone), address)
+            pending = [p for p, host in zip(pending, on_host) if host]
+        for name, kept, _, _, address in pending:
+            self.writer.value(name, *_words(kept), address)
 
 
 _OPEN = {}  # session -> (taps, names), for the operator of compiled graphs
@@ -444,7 +483,8 @@ class _Session:
     """show(name) gives the function that shows tensors of that name"""
     n = 0
 
-    def __init__(self, taps, device):
+    def __init__(self, taps, device, compiled):
+        self.compiled = compiled
         _Session.n += 1
         self.number, self.taps, self.names = _Session.n, taps, []
         self.token = torch.zeros(1, device=device) if torch else None
@@ -453,6 +493,8 @@ class _Session:
     def show(self, name):
         slot, number, token, take = len(self.names), self.number, self.token, self.taps.take
         self.names.append(name)
+        if not self.compiled:
+            return lambda x: take(name, x)
 
         def show(x):
             if _compiling():
@@ -611,15 +653,16 @@ def capture(model, path, points=None, tier="full", budget=None, prompt="default"
     wanted = parse_points(points)
     writer = _Writer(path, tier, parse_size(budget), about)
     taps = _Taps(writer)
-    session = _Session(taps, _device_of(model))
+    session = _Session(taps, _device_of(model), _is_compiled(model))
     state = {"position": 0, "began": False}
 
     @_outside_graphs
     def before(module, args, kwargs):
         ids = _first_ids(args, kwargs)
-        taps.active = ids is not None
+        taps.active = False
         if ids is None:
             return
+        taps.begin()
         if not state["began"]:
             writer.begin_prompt(prompt, ids, text)
             state["began"] = True
@@ -630,7 +673,12 @@ def capture(model, path, points=None, tier="full", budget=None, prompt="default"
     def after(name):
         shows = [session.show(name + suffix) for suffix in ("", ".out1", ".out2", ".out3")]
 
+        first = shows[0]
+
         def hook(module, args, output):
+            if type(output) is _TENSOR:
+                first(output)
+                return
             for i, x in _members(output):
                 if i < len(shows):
                     shows[i](x)

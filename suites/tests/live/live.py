@@ -8,7 +8,7 @@ out or hold, never on what a probe shows.
 """
 import argparse, contextlib, json, os, sys, time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "tools", "python"))
-import numpy as np, torch, transformers
+import h5py, numpy as np, torch, transformers
 import assay_torch
 
 TOKENS = [40, 345, 82, 270, 83, 541, 11, 290, 262, 82, 610, 13, 198, 40, 82, 334, 270, 256, 83, 13, 198, 77, 290, 68]
@@ -220,17 +220,50 @@ def cost(model, out, device):
 def statistics(device):
     """what is computed on the device against the formulas in numpy"""
     torch.manual_seed(1)
+    xs = []
     for dtype in (torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.int32):
-        xs = [(torch.randn(n) * 100).to(dtype).to(device) for n in (1, 5, 1000, 4097)]
+        some = [(torch.randn(n) * 100).to(dtype).to(device) for n in (1, 5, 1000, 4097)]
         if dtype.is_floating_point:
-            xs[2][7], xs[2][8], xs[2][9], xs[2][10] = float("nan"), float("inf"), float("-inf"), 0
-        rows, sums = assay_torch.device_statistics(xs)
-        for x, row, checksum in zip(xs, rows.cpu().numpy(), sums.cpu().numpy()):
-            want, bits = assay_torch.statistics(*assay_torch._words(x))
-            assert int(checksum) & assay_torch.MASK == bits, (dtype, x.shape, "checksum")
-            assert np.array_equal(row[:8], want[:8]), (dtype, row, want)
-            assert np.allclose(row[8:], want[8:], rtol=1e-12, atol=1e-12 * (1 + want[9])), (dtype, row, want)
+            some[2][7], some[2][8], some[2][9], some[2][10] = float("nan"), float("inf"), float("-inf"), 0
+        xs += some
+    rows, sums = assay_torch.device_statistics(xs)
+    for x, row, checksum in zip(xs, rows.cpu().numpy(), sums.cpu().numpy()):
+        want, bits = assay_torch.statistics(*assay_torch._words(x))
+        assert int(checksum) & assay_torch.MASK == bits, (x.dtype, x.shape, "checksum")
+        assert np.array_equal(row[:8], want[:8]), (x.dtype, row, want)
+        assert np.allclose(row[8:], want[8:], rtol=1e-12, atol=1e-12 * (1 + want[9])), (x.dtype, row, want)
     return "equal"
+
+
+def written_in_place(out, device):
+    """a value that is written to after it was seen: kept as it was seen, or left out and listed; never as it became"""
+    class Writes(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner, self.from_step, self.step = torch.nn.Identity(), 0, -1
+
+        def forward(self, input_ids):
+            self.step += 1
+            y = self.inner(torch.full((4,), float(self.step + 1), device=input_ids.device))
+            if self.step >= self.from_step:
+                y.mul_(1000)
+            return y
+    path = os.path.join(out, "written.h5")
+    for mode in (torch.no_grad, torch.inference_mode):
+        for first in (0, 2):
+            model = Writes()
+            model.from_step = first
+            with mode(), assay_torch.capture(model, path, tier="stats"):
+                for _ in range(4):
+                    model(input_ids=torch.zeros(1, 1, dtype=torch.int64, device=device))
+            with h5py.File(path) as f:
+                stats = f["prompts/default/stats"]
+                seen = {int(step): row[7] for step, row in zip(stats["step"], stats["values"])}
+                left_out = [t.decode() for t in f["dropped"]] if "dropped" in f else []
+            assert all(value == step + 1 for step, value in seen.items()), seen
+            assert len(seen) + len(left_out) == 4 and len(left_out) == (1 if mode is torch.no_grad and first else 0), (seen, left_out)
+    os.unlink(path)
+    return "kept"
 
 
 def main():
@@ -252,6 +285,13 @@ def main():
              "gpu": torch.cuda.get_device_name() if a.device == "cuda" else "", "dtype": a.dtype, "captures": {}}
     model = load(a.checkpoint, a.device, a.dtype)
     path = lambda what: os.path.join(a.out, f"{name}.{a.dtype}.{what}.h5")
+    if "cost" in a.what.split(","):
+        about["cost"] = {}
+        for mode in (torch.no_grad, torch.inference_mode):
+            with mode():
+                about["cost"] |= {f"{what}, {mode.__name__}": row for what, row in cost(model, a.out, a.device).items()}
+    if "statistics" in a.what.split(","):
+        about["statistics"] = statistics(a.device), written_in_place(a.out, a.device)
     with torch.inference_mode():
         for what in a.what.split(","):
             t = time.perf_counter()
@@ -267,10 +307,6 @@ def main():
                     classes, point, at, how = FAULTS[fault]
                     captured(model, path(fault), a.device, how)
                     about["captures"][fault] = {"expect": classes, "point": point, "layer": at}
-            elif what == "cost":
-                about["cost"] = cost(model, a.out, a.device)
-            elif what == "statistics":
-                about["statistics"] = statistics(a.device)
             print(f"{name} {a.dtype} {what}: {time.perf_counter() - t:.1f} s", flush=True)
     with open(os.path.join(a.out, f"{name}.{a.dtype}.json"), "w") as f:
         json.dump(about, f, indent=1)
