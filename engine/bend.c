@@ -102,6 +102,7 @@ assay_indexer assay_indexer_of(const assay_engine *e, int layer)
                            .d_head = hp->index_d_head,
                            .scale = assay_bent(e, ASSAY_SEAM_INDEX_SCALE, layer, 1) /
                                     sqrt((double)hp->index_d_head * hp->index_n_head),
+                           .steady = e->options.batch_invariant,
                            .no_relu = assay_bent(e, ASSAY_SEAM_INDEX_RELU, layer, 1) == 0,
                            .top_k = top_k < 1 ? 1 : (int64_t)top_k};
 }
@@ -169,9 +170,16 @@ static float scale_of(const assay_engine *e, assay_rows rows, int64_t first, int
 }
 
 /* Rows kept as 8-bit codes under a scale that is not theirs alone. */
-static void share_scale(const assay_engine *e, assay_rows rows, int mode)
+static void share_scale(const assay_engine *e, assay_rows rows, int mode, int stale)
 {
-    float all = scale_of(e, rows, 0, rows.n, mode == 2), next = 1;
+    float all = scale_of(e, rows, 0, rows.n, mode == 2 || mode == 4), next = 1;
+    bool padded = false;
+    for (int64_t t = 0; t < rows.n; t++)
+        padded = padded || e->sequences[t] < 0;
+    if (mode == 4 && padded)
+        all *= (float)stale;
+    if (mode == 3 && rows.n == 1)
+        return;
     for (int64_t t = rows.n - 1; t >= 0;
          t--) { /* from the last on: the next row's scale is known */
         float own = mode == 3 ? scale_of(e, rows, t, 1, false) : all;
@@ -190,7 +198,7 @@ void assay_bend_rows(assay_engine *e, assay_point point, int layer, assay_rows r
         return;
     const assay_seam_setting *shared = assay_bent_of(e, ASSAY_SEAM_SHARED_SCALE, layer, (int)point);
     if (shared && shared->n_ints > 0)
-        share_scale(e, rows, (int)shared->value);
+        share_scale(e, rows, (int)shared->value, shared->n_ints > 1 ? shared->ints[1] : 1);
     for (int i = 0; i < 3; i++) {
         const assay_seam_setting *s = assay_bent_of(e, seams[i], layer, (int)point);
         int row = s && s->n_ints > 1 ? s->ints[1] : -1;

@@ -231,7 +231,14 @@ assay_status assay_bent_kv_b_parts(bool *bent, const float **out, assay_engine *
     return ASSAY_OK;
 }
 
-enum { KV_B_RIGHT, KV_B_EXCHANGED, KV_B_KEY_TRANSPOSED, KV_B_VALUE_TRANSPOSED, KV_B_NEXT_HEAD };
+enum {
+    KV_B_RIGHT,
+    KV_B_EXCHANGED,
+    KV_B_KEY_TRANSPOSED,
+    KV_B_VALUE_TRANSPOSED,
+    KV_B_NEXT_HEAD,
+    KV_B_FIRST_HEAD
+};
 
 /* One head [N + V, L] as another reader of kv_b sees it. */
 static void view_head(float *to, const float *right, int h, const assay_hparams *hp, int view)
@@ -240,6 +247,8 @@ static void view_head(float *to, const float *right, int h, const assay_hparams 
     const float *from = right + h * size;
     if (view == KV_B_NEXT_HEAD)
         from = right + (h + 1) % hp->n_head * size;
+    if (view == KV_B_FIRST_HEAD)
+        from = right;
     memcpy(to, from, (size_t)size * sizeof *to);
     if (view == KV_B_EXCHANGED) { /* the reader takes the first V rows for values */
         memcpy(to, from + v * rank, (size_t)(n * rank) * sizeof *to);

@@ -54,13 +54,30 @@ static void store_q8_0(uint8_t *to, const float *row, int64_t width)
     }
 }
 
-static void load_q8_0(float *row, const uint8_t *from, int64_t width)
+/* The scale as the reader takes it. */
+static float read_scale(float scale, assay_cache_scale how)
+{
+    int exponent;
+    switch (how) {
+    case ASSAY_CACHE_SCALE_ONE:
+        return 1;
+    case ASSAY_CACHE_SCALE_POWER_OF_2:
+        frexpf(scale, &exponent);
+        return isfinite(scale) && scale > 0 ? ldexpf(1, exponent - 1) : scale;
+    case ASSAY_CACHE_SCALE_ZERO:
+        return 0;
+    default:
+        return scale;
+    }
+}
+
+static void load_q8_0(float *row, const uint8_t *from, int64_t width, assay_cache_scale how)
 {
     for (int64_t i = 0; i < width; i++) {
         const uint8_t *block = from + i / BLOCK * BLOCK_BYTES;
         uint16_t half;
         memcpy(&half, block, sizeof half);
-        row[i] = assay_f16_to_f32(half) * (float)(int8_t)block[2 + i % BLOCK];
+        row[i] = read_scale(assay_f16_to_f32(half), how) * (float)(int8_t)block[2 + i % BLOCK];
     }
 }
 
@@ -74,10 +91,11 @@ static void store_f8(uint8_t *to, const float *row, int64_t width)
         to[4 + i] = assay_f32_to_f8e4m3(row[i] / scale);
 }
 
-static void load_f8(float *row, const uint8_t *from, int64_t width)
+static void load_f8(float *row, const uint8_t *from, int64_t width, assay_cache_scale how)
 {
     float scale;
     memcpy(&scale, from, sizeof scale);
+    scale = read_scale(scale, how);
     for (int64_t i = 0; i < width; i++)
         row[i] = scale * assay_f8e4m3_to_f32(from[4 + i]);
 }
@@ -96,15 +114,16 @@ void assay_cache_row_store(void *to, assay_cache_type type, const float *row, in
                 type == ASSAY_CACHE_F16 ? assay_f32_to_f16(row[i]) : assay_f32_to_bf16(row[i]);
 }
 
-void assay_cache_row_load(float *row, assay_cache_type type, const void *from, int64_t width)
+void assay_cache_row_load(float *row, assay_cache_type type, const void *from, int64_t width,
+                          assay_cache_scale scale)
 {
     const uint16_t *halves = from;
     if (type == ASSAY_CACHE_F32)
         memcpy(row, from, (size_t)width * sizeof *row);
     else if (type == ASSAY_CACHE_Q8_0)
-        load_q8_0(row, from, width);
+        load_q8_0(row, from, width, scale);
     else if (type == ASSAY_CACHE_F8E4M3)
-        load_f8(row, from, width);
+        load_f8(row, from, width, scale);
     else
         for (int64_t i = 0; i < width; i++)
             row[i] = type == ASSAY_CACHE_F16 ? assay_f16_to_f32(halves[i])

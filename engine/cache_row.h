@@ -15,7 +15,8 @@
 
 size_t assay_cache_row_bytes(assay_cache_type type, int64_t width);
 void assay_cache_row_store(void *to, assay_cache_type type, const float *row, int64_t width);
-void assay_cache_row_load(float *row, assay_cache_type type, const void *from, int64_t width);
+void assay_cache_row_load(float *row, assay_cache_type type, const void *from, int64_t width,
+                          assay_cache_scale scale);
 /* Every element loads as NaN. */
 void assay_cache_row_poison(void *to, assay_cache_type type, int64_t width);
 

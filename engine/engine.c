@@ -80,8 +80,9 @@ static assay_status check_options(const assay_engine_options *o)
 static assay_status open_prefixes(assay_engine *e)
 {
     assay_prefix_options how = {.hash_bits = (int)assay_bent(e, ASSAY_SEAM_PREFIX_HASH_BITS, -1, 0),
-                                .unchecked =
-                                    assay_bent(e, ASSAY_SEAM_PREFIX_UNCHECKED, -1, 0) != 0};
+                                .unchecked = assay_bent(e, ASSAY_SEAM_PREFIX_UNCHECKED, -1, 0) != 0,
+                                .keeps_evicted =
+                                    assay_bent(e, ASSAY_SEAM_PREFIX_EVICTED, -1, 0) != 0};
     if (e->options.page_size < 1)
         return assay_fail(ASSAY_USAGE, "prefixes are reused in pages: expected a page size");
     ASSAY_TRY(
@@ -122,6 +123,7 @@ assay_status assay_engine_new(assay_engine **out, assay_model *model,
         .type = options->cache_type,
         .page_size = options->page_size,
         .n_pages = options->n_pages,
+        .is_blank = assay_bent(e, ASSAY_SEAM_KV_BLANK, -1, 0) != 0,
     };
     ASSAY_GO(assay_kvcache_new(&e->cache, &cache));
     ASSAY_GO(assay_alloc(&e->n_past, (size_t)options->max_sequences, sizeof *e->n_past, "engine"));
@@ -314,12 +316,20 @@ static int32_t token_of(const assay_engine *e, int64_t t)
     return (int32_t)(shifted < 0 ? shifted + e->hp->n_vocab : shifted);
 }
 
+/* What padding rows hold, where it is not zero. */
+static void fill_padding(const assay_engine *e, assay_rows y)
+{
+    double fill = assay_bent(e, ASSAY_SEAM_PADDING_FILL, -1, 0);
+    for (int64_t t = 0; fill != 0 && t < y.n; t++)
+        for (int64_t i = 0; e->sequences[t] < 0 && i < y.width; i++)
+            y.at[t * y.stride + i] = (float)fill;
+}
+
 /* Rows of the table; padding rows, and ids of another rank's share of the vocabulary, are zero. */
 static assay_status embed(assay_engine *e)
 {
     const assay_weight *table = assay_model_weight(e->model, ASSAY_ROLE_TOKEN_EMBD, -1);
     const assay_part part = assay_part_of_weight(e, ASSAY_ROLE_TOKEN_EMBD, -1);
-    const float fill = (float)assay_bent(e, ASSAY_SEAM_PADDING_FILL, -1, 0);
     const float *values;
     bool bent;
     ASSAY_TRY(assay_bent_weight(&bent, &values, e, table));
@@ -328,8 +338,7 @@ static assay_status embed(assay_engine *e)
     for (int64_t t = 0; t < y.n; t++) {
         int64_t token = e->sequences[t] < 0 ? -1 : token_of(e, t);
         if (token < part.vocab || token >= part.vocab + part.n_vocab)
-            for (int64_t i = 0; i < y.width; i++)
-                y.at[t * y.stride + i] = e->sequences[t] < 0 ? fill : 0;
+            memset(y.at + t * y.stride, 0, (size_t)y.width * sizeof *y.at);
         else if (bent)
             memcpy(y.at + t * y.stride, values + token * y.width, (size_t)y.width * sizeof *y.at);
         else
@@ -337,6 +346,7 @@ static assay_status embed(assay_engine *e)
                 assay_model_decode_rows(y.at + t * y.stride, table, token, 1, e->options.dtype));
     }
     assay_op_scale(y, assay_bent(e, ASSAY_SEAM_EMBED_SCALE, -1, 1));
+    fill_padding(e, y);
     return assay_point_done_reduced(e, ASSAY_POINT_EMBED, -1);
 }
 
@@ -422,17 +432,29 @@ assay_status assay_engine_forward(assay_engine *engine, const assay_batch *batch
     return ASSAY_OK;
 }
 
+/* Rows of a step with its padding. */
+static int64_t padded(const assay_engine *e, int64_t n)
+{
+    int64_t to = e->options.pad_to > 1 ? e->options.pad_to : 1;
+    return (n + to - 1) / to * to;
+}
+
 /* One call of generate: rows first ... first + n - 1 of sequence 0. */
 static assay_status generate_step(assay_engine *e, float *logits, const int32_t *tokens,
                                   int64_t first, int64_t n, assay_logits_fn *on_logits, void *user)
 {
-    int32_t *positions;
-    ASSAY_TRY(assay_alloc(&positions, (size_t)n, sizeof *positions, "positions"));
-    for (int64_t i = 0; i < n; i++)
-        positions[i] = (int32_t)(first + i);
-    assay_batch batch = {n, tokens, positions, NULL};
+    int64_t all = padded(e, n);
+    int32_t *rows;
+    ASSAY_TRY(assay_alloc(&rows, (size_t)all, 3 * sizeof *rows, "rows of a step"));
+    int32_t *positions = rows + all, *sequences = positions + all;
+    for (int64_t i = 0; i < all; i++) {
+        rows[i] = i < n ? tokens[i] : 0;
+        positions[i] = i < n ? (int32_t)(first + i) : 0;
+        sequences[i] = i < n ? 0 : -1;
+    }
+    assay_batch batch = {all, rows, positions, sequences};
     assay_status s = assay_engine_forward(e, &batch, logits);
-    free(positions);
+    free(rows);
     if (s == ASSAY_OK && on_logits)
         s = on_logits(user, first, n, logits);
     return s;
@@ -470,8 +492,8 @@ assay_status assay_engine_generate(int32_t *out_ids, assay_engine *engine, const
                           (long long)n_prompt, (long long)n_new);
     if (chunk <= 0 || chunk > n_prompt)
         chunk = n_prompt;
-    ASSAY_TRY(assay_alloc(&logits, (size_t)chunk * (size_t)engine->hp->n_vocab, sizeof *logits,
-                          "logits"));
+    ASSAY_TRY(assay_alloc(&logits, (size_t)padded(engine, chunk) * (size_t)engine->hp->n_vocab,
+                          sizeof *logits, "logits"));
     assay_status s =
         generate_all(engine, out_ids, logits, prompt, n_prompt, n_new, chunk, on_logits, user);
     engine->is_continuing = false;

@@ -79,6 +79,10 @@ typedef struct assay_engine_options {
     int n_pages;         /* 0: enough for all sequences */
     int key_split;       /* keys a part of split-key attention, merged by log-sum-exp; 0: whole */
     bool reuse_prefixes; /* pages of ended sequences are kept and found again (needs pages) */
+    int pad_to; /* assay_engine_generate fills each step with padding rows to a multiple of it; 0 */
+    /* Every product of a row has one order of summation, whatever the rows beside it: a request's
+     * numbers are the same bits alone, in any batch, chunk and phase (host; slower than BLAS). */
+    bool batch_invariant;
     const assay_seams *seams; /* borrowed; NULL: healthy */
     assay_tap_fn *tap;
     void *tap_user; /* also of wants */

@@ -114,6 +114,11 @@ assay_status assay_linear(assay_engine *e, assay_rows y, assay_rows x, const ass
  */
 assay_status assay_linear_role(assay_engine *e, assay_rows y, assay_rows x, assay_role role,
                                int layer, assay_role bias);
+/* y = x w^T and y = x w (engine/ops/linear.h), steady where the engine is to be batch-invariant. */
+void assay_product(const assay_engine *e, assay_rows y, assay_rows x, const float *w,
+                   int64_t w_stride, bool add);
+void assay_product_t(const assay_engine *e, assay_rows y, assay_rows x, const float *w,
+                     int64_t w_stride, bool add);
 /* A vector (norm weight, bias) as the engine's format has it, whole. Borrowed until the next call
  * without keeping. */
 assay_status assay_vector(const float **out, assay_engine *e, assay_role role, int layer);

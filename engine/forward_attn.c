@@ -109,8 +109,8 @@ static assay_status expand(assay_engine *e, int layer)
     ASSAY_TRY(assay_point_read(&latent, e, ASSAY_POINT_KV_LATENT, ASSAY_POINT_KV_B));
     ASSAY_TRY(kv_b_of(&w, e, layer));
     ASSAY_TRY(assay_point_begin(e, ASSAY_POINT_KV_B, layer));
-    assay_op_linear(assay_slots_written(&e->slots, ASSAY_POINT_KV_B), latent,
-                    w + head * b * hp->n_rank_kv, hp->n_rank_kv, false);
+    assay_product(e, assay_slots_written(&e->slots, ASSAY_POINT_KV_B), latent,
+                  w + head * b * hp->n_rank_kv, hp->n_rank_kv, false);
     ASSAY_TRY(assay_point_done(e, ASSAY_POINT_KV_B, layer));
     ASSAY_TRY(assay_point_read(&kv, e, ASSAY_POINT_KV_B, ASSAY_POINT_K));
     ASSAY_TRY(assay_point_read(&k_rope, e, ASSAY_POINT_K_ROPE, ASSAY_POINT_K));
@@ -164,9 +164,9 @@ static assay_status absorb(assay_engine *e, int layer, const halves *w)
         assay_rows to = assay_rows_columns(y, h * rank, rank);
         assay_rows from = assay_rows_columns(q, h * key, n);
         if (w->k_b)
-            assay_op_linear(to, from, w->k_b + head * rank * n, n, false);
+            assay_product(e, to, from, w->k_b + head * rank * n, n, false);
         else
-            assay_op_linear_t(to, from, w->kv_b + head * b * rank, rank, false);
+            assay_product_t(e, to, from, w->kv_b + head * b * rank, rank, false);
     }
     ASSAY_TRY(assay_point_done(e, ASSAY_POINT_Q_LATENT, layer));
     ASSAY_TRY(assay_point_read(&latent, e, ASSAY_POINT_KV_LATENT, ASSAY_POINT_KERNEL_OUT));
@@ -189,8 +189,8 @@ static assay_status value_up(assay_engine *e, int layer, const halves *w)
         int64_t head = first + h;
         const float *half =
             w->v_b ? w->v_b + head * v * rank : w->kv_b + (head * b + hp->d_nope) * rank;
-        assay_op_linear(assay_rows_columns(y, h * v, v), assay_rows_columns(x, h * rank, rank),
-                        half, rank, false);
+        assay_product(e, assay_rows_columns(y, h * v, v), assay_rows_columns(x, h * rank, rank),
+                      half, rank, false);
     }
     return ASSAY_OK;
 }
@@ -271,7 +271,9 @@ static void heads_of(int *kv_head, float *scale, float *gain, const assay_engine
 static void mask_of(int64_t *begin, int64_t *end, const assay_engine *e, const assay_span *s,
                     int layer)
 {
-    int64_t shift = (int64_t)assay_bent(e, ASSAY_SEAM_MASK_SHIFT, layer, 0);
+    assay_seam_place place = assay_place_of(e, layer);
+    place.sequence = s->sequence;
+    int64_t shift = (int64_t)assay_seam_value(e->options.seams, ASSAY_SEAM_MASK_SHIFT, place, 0);
     int64_t window = (int64_t)assay_bent(e, ASSAY_SEAM_MASK_WINDOW, layer, 0);
     bool none = assay_bent(e, ASSAY_SEAM_MASK_NONE, layer, 0) != 0;
     for (int64_t r = 0; r < s->n_rows; r++) {
@@ -307,6 +309,8 @@ static assay_status kernel_of_span(assay_engine *e, const assay_span *s, int lay
                              .head_scale = scale,
                              .head_gain = gain,
                              .empty = (int)assay_bent(e, ASSAY_SEAM_EMPTY_ROW, layer, 0),
+                             .steady = e->options.batch_invariant,
+                             .n_zeros = assay_bent(e, ASSAY_SEAM_KEYS_BEYOND, layer, 0),
                              .round_probs = e->options.dtype == ASSAY_DTYPE_BF16};
         status = keys_of(&a, own, e, s, layer);
         if (status == ASSAY_OK)
@@ -322,12 +326,14 @@ static assay_status kernel_of_span(assay_engine *e, const assay_span *s, int lay
 }
 
 /* Padding rows see nothing. */
-static void clear_padding(assay_engine *e, assay_rows o, assay_rows lse)
+static void clear_padding(assay_engine *e, int layer, assay_rows o, assay_rows lse)
 {
+    float fill = assay_bent(e, ASSAY_SEAM_EMPTY_ROW, layer, 0) == 1 ? NAN : 0;
     for (int64_t t = 0; t < e->batch.n; t++) {
         if (e->sequences[t] >= 0)
             continue;
-        memset(o.at + t * o.stride, 0, (size_t)o.width * sizeof *o.at);
+        for (int64_t i = 0; i < o.width; i++)
+            o.at[t * o.stride + i] = fill;
         for (int64_t h = 0; h < lse.width; h++)
             lse.at[t * lse.stride + h] = -INFINITY;
     }
@@ -347,7 +353,7 @@ static assay_status kernel(assay_engine *e, int layer, assay_rows q, assay_rows 
     assay_rows lse = assay_slots_written(&e->slots, ASSAY_POINT_LSE);
     for (int i = 0; i < e->n_spans; i++)
         ASSAY_TRY(kernel_of_span(e, &e->spans[i], layer, q, o, lse, probs));
-    clear_padding(e, o, lse);
+    clear_padding(e, layer, o, lse);
     if (probs) {
         ASSAY_TRY(assay_point_done_exact(e, ASSAY_POINT_PROBS, layer));
         assay_slots_no_reader(&e->slots, ASSAY_POINT_PROBS);

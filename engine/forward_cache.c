@@ -18,9 +18,11 @@ static int64_t slot_of(const assay_engine *e, int layer, int sequence, int64_t p
 {
     int64_t page_size = assay_kvcache_page_size(e->cache);
     int64_t shift = (int64_t)assay_bent(e, ASSAY_SEAM_KV_PAGE, layer, 0);
+    int64_t wrap = (int64_t)assay_bent(e, ASSAY_SEAM_KV_WRAP, layer, 0);
     if (page_size && shift)
         position += shift * page_size;
-    return assay_kvcache_slot(e->cache, sequence, position);
+    int64_t slot = assay_kvcache_slot(e->cache, sequence, position);
+    return wrap > 0 && slot >= 0 ? slot % wrap : slot;
 }
 
 assay_status assay_cache_write(assay_engine *e, assay_kv_kind kind, int layer, assay_rows rows)
@@ -69,6 +71,8 @@ assay_status assay_cache_read(const float **rows, int64_t *stride, float **own, 
 {
     int from = (int)assay_bent(e, ASSAY_SEAM_KV_READ_LAYER, layer, layer);
     int sequence = (int)assay_bent(e, ASSAY_SEAM_KV_READ_SEQUENCE, layer, span->sequence);
+    assay_cache_scale scale = (assay_cache_scale)assay_bent_value_of(
+        e, ASSAY_SEAM_KV_ROW_SCALE, layer, (int)kind, ASSAY_CACHE_SCALE_RIGHT);
     int64_t *slots;
     if (from < 0 || from >= e->hp->n_layer)
         from = layer;
@@ -77,8 +81,8 @@ assay_status assay_cache_read(const float **rows, int64_t *stride, float **own, 
     ASSAY_TRY(assay_alloc(&slots, (size_t)span->n_keys, sizeof *slots, "cache"));
     for (int64_t i = 0; i < span->n_keys; i++)
         slots[i] = slot_of(e, layer, sequence, i);
-    assay_status s =
-        assay_kvcache_read(rows, stride, own, e->cache, kind, from, sequence, slots, span->n_keys);
+    assay_status s = assay_kvcache_read(rows, stride, own, e->cache, kind, from, sequence, slots,
+                                        span->n_keys, scale);
     free(slots);
     if (s != ASSAY_OK)
         return s;

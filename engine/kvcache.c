@@ -66,9 +66,13 @@ static size_t row_bytes(const assay_kvcache *c, int kind)
 
 static void poison(assay_kvcache *c, int kind, table *t, int64_t first, int64_t n)
 {
-    for (int64_t i = first; i < first + n && i < t->n; i++)
-        assay_cache_row_poison(t->rows + (size_t)i * row_bytes(c, kind), c->o.type,
-                               c->o.width[kind]);
+    for (int64_t i = first; i < first + n && i < t->n; i++) {
+        uint8_t *row = t->rows + (size_t)i * row_bytes(c, kind);
+        if (c->o.is_blank)
+            memset(row, 0, row_bytes(c, kind));
+        else
+            assay_cache_row_poison(row, c->o.type, c->o.width[kind]);
+    }
 }
 
 assay_status assay_kvcache_new(assay_kvcache **out, const assay_kvcache_options *options)
@@ -228,7 +232,7 @@ static bool is_plain(const assay_kvcache *c, const table *t, const int64_t *slot
 
 assay_status assay_kvcache_read(const float **rows, int64_t *stride, float **own,
                                 assay_kvcache *cache, assay_kv_kind kind, int layer, int sequence,
-                                const int64_t *slots, int64_t n)
+                                const int64_t *slots, int64_t n, assay_cache_scale scale)
 {
     table *t = table_of(cache, kind, layer, sequence);
     int64_t width = cache->o.width[kind];
@@ -243,7 +247,7 @@ assay_status assay_kvcache_read(const float **rows, int64_t *stride, float **own
     for (int64_t i = 0; i < n; i++)
         if (slots[i] >= 0 && slots[i] < t->n)
             assay_cache_row_load(copy + i * width, cache->o.type,
-                                 t->rows + (size_t)slots[i] * row_bytes(cache, kind), width);
+                                 t->rows + (size_t)slots[i] * row_bytes(cache, kind), width, scale);
         else
             assay_cache_row_poison(copy + i * width, ASSAY_CACHE_F32, width);
     *rows = *own = copy;

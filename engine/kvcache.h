@@ -58,6 +58,7 @@ typedef struct assay_kvcache_options {
     assay_cache_type type;
     int page_size;   /* 0: contiguous */
     int64_t n_pages; /* 0: enough for all sequences */
+    bool is_blank;   /* zeros for poison, as engines have it that do not look */
 } assay_kvcache_options;
 
 typedef struct assay_kvcache assay_kvcache;
@@ -74,11 +75,19 @@ int64_t assay_kvcache_slot(const assay_kvcache *cache, int sequence, int64_t pos
  */
 assay_status assay_kvcache_write(assay_kvcache *cache, assay_kv_kind kind, int layer, int sequence,
                                  int64_t slot, const float *row);
+/* How rows of types with a scale are read (what wrong readers do is for seams). */
+typedef enum {
+    ASSAY_CACHE_SCALE_RIGHT,
+    ASSAY_CACHE_SCALE_ONE,
+    ASSAY_CACHE_SCALE_POWER_OF_2, /* its exponent alone */
+    ASSAY_CACHE_SCALE_ZERO
+} assay_cache_scale;
+
 /* Rows of slots[0 ... n - 1] as float32; row i at *rows + i * *stride. *own: to free, NULL when
  * *rows is the table itself. */
 assay_status assay_kvcache_read(const float **rows, int64_t *stride, float **own,
                                 assay_kvcache *cache, assay_kv_kind kind, int layer, int sequence,
-                                const int64_t *slots, int64_t n);
+                                const int64_t *slots, int64_t n, assay_cache_scale scale);
 
 /* Forgets one sequence (-1: all): its pages go back, its rows are poison. */
 void assay_kvcache_reset(assay_kvcache *cache, int sequence);

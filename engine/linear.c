@@ -33,6 +33,19 @@ assay_status assay_cat(float **out, assay_engine *e, size_t n)
     return ASSAY_OK;
 }
 
+void assay_product(const assay_engine *e, assay_rows y, assay_rows x, const float *w,
+                   int64_t w_stride, bool add)
+{
+    (e->options.batch_invariant ? assay_op_linear_steady : assay_op_linear)(y, x, w, w_stride, add);
+}
+
+void assay_product_t(const assay_engine *e, assay_rows y, assay_rows x, const float *w,
+                     int64_t w_stride, bool add)
+{
+    (e->options.batch_invariant ? assay_op_linear_t_steady : assay_op_linear_t)(y, x, w, w_stride,
+                                                                                add);
+}
+
 static bool is_shared(assay_role role)
 {
     return role == ASSAY_ROLE_GATE_SHEXP || role == ASSAY_ROLE_UP_SHEXP ||
@@ -126,7 +139,7 @@ static assay_status linear_streaming(assay_engine *e, assay_rows y, assay_rows x
     for (int64_t first = 0; first < slice.n_rows; first += block) {
         int64_t n = slice.n_rows - first < block ? slice.n_rows - first : block;
         ASSAY_TRY(assay_model_decode_rows(memory, w, slice.row + first, n, e->options.dtype));
-        assay_op_linear(assay_rows_columns(y, first, n), x, memory + slice.column, w->width, add);
+        assay_product(e, assay_rows_columns(y, first, n), x, memory + slice.column, w->width, add);
     }
     return ASSAY_OK;
 }
@@ -153,13 +166,24 @@ static void read_beyond(assay_rows y, assay_rows x, const float *w, int64_t w_st
 
 /* A kernel that goes by tiles of rows and is wrong in an incomplete one: half of the inputs are
  * left out. */
-static void tile_rest(assay_rows y, assay_rows x, const float *w, int64_t w_stride, int64_t tile)
+static void tile_rest(const assay_engine *e, assay_rows y, assay_rows x, const float *w,
+                      int64_t w_stride, int64_t tile)
 {
     int64_t rest = x.n % tile, first = x.n - rest;
     assay_rows to = {y.at + first * y.stride, rest, y.width, y.stride};
     assay_rows from = {x.at + first * x.stride, rest, x.width / 2, x.stride};
-    if (rest && from.width > 0)
-        assay_op_linear(to, from, w, w_stride, false);
+    if (rest && first && from.width > 0)
+        assay_product(e, to, from, w, w_stride, false);
+}
+
+/* A product of row and width that wraps: what goes to row `n` and behind lands on the first rows.
+ */
+static void wrap_rows(assay_rows y, int64_t n)
+{
+    for (int64_t t = n; t < y.n; t++) {
+        memcpy(y.at + t % n * y.stride, y.at + t * y.stride, (size_t)y.width * sizeof *y.at);
+        memset(y.at + t * y.stride, 0, (size_t)y.width * sizeof *y.at);
+    }
 }
 
 /* What wrong kernels do to a product that is done. */
@@ -169,10 +193,13 @@ static void bend_product(const assay_engine *e, assay_rows y, assay_rows x, cons
     int layer = weight->layer, role = (int)weight->role;
     double beyond = assay_bent_value_of(e, ASSAY_SEAM_READ_BEYOND, layer, role, 0);
     double tile = assay_bent_value_of(e, ASSAY_SEAM_TILE_REST, layer, role, 0);
+    int64_t wrap = (int64_t)assay_bent_value_of(e, ASSAY_SEAM_ROW_WRAP, layer, role, 0);
     if (beyond >= 1)
         read_beyond(y, x, w, weight->width, (int64_t)beyond);
     if (tile >= 1)
-        tile_rest(y, x, w, weight->width, (int64_t)tile);
+        tile_rest(e, y, x, w, weight->width, (int64_t)tile);
+    if (wrap >= 1)
+        wrap_rows(y, wrap);
 }
 
 assay_status assay_linear(assay_engine *e, assay_rows y, assay_rows x, const assay_weight *weight,
@@ -189,7 +216,7 @@ assay_status assay_linear(assay_engine *e, assay_rows y, assay_rows x, const ass
                                                  (int)weight->role, 0);
         x.width -= n > 0 && n < x.width ? n : 0;
     }
-    assay_op_linear(y, x, values + slice.row * weight->width + slice.column, weight->width, add);
+    assay_product(e, y, x, values + slice.row * weight->width + slice.column, weight->width, add);
     if (e->options.seams)
         bend_product(e, y, x, values + slice.row * weight->width + slice.column, weight);
     if (e->options.seams && slice.n_columns == weight->width)

@@ -8,6 +8,7 @@ typedef struct entry {
     uint64_t hash;
     int64_t used; /* clock of the last use */
     int32_t *tokens;
+    bool is_gone; /* its page was given up (only where evicted pages are still found) */
 } entry;
 
 struct assay_prefix {
@@ -29,7 +30,8 @@ assay_status assay_prefix_new(assay_prefix **out, assay_kvcache *cache,
 
 static void remove_entry(assay_prefix *store, int64_t i)
 {
-    assay_kvcache_release(store->cache, store->entries[i].page);
+    if (!store->entries[i].is_gone)
+        assay_kvcache_release(store->cache, store->entries[i].page);
     free(store->entries[i].tokens);
     store->entries[i] = store->entries[--store->n];
 }
@@ -52,6 +54,8 @@ static uint64_t hash_of(const assay_prefix *store, int64_t parent, const int32_t
     for (int i = 0; i < n; i++)
         hash = (hash ^ (uint32_t)tokens[i]) * 0x100000001B3u;
     hash ^= hash >> 32;
+    if (bits < 0)
+        return 0;
     return bits > 0 && bits < 64 ? hash & ((UINT64_C(1) << bits) - 1) : hash;
 }
 
@@ -63,8 +67,8 @@ static entry *find(assay_prefix *store, int64_t parent, const int32_t *tokens)
         entry *e = &store->entries[i];
         if (e->hash != hash)
             continue;
-        if (store->options.unchecked ||
-            (e->parent == parent && !memcmp(e->tokens, tokens, bytes))) {
+        if (e->parent == parent &&
+            (store->options.unchecked || !memcmp(e->tokens, tokens, bytes))) {
             e->used = ++store->clock;
             return e;
         }
@@ -85,7 +89,7 @@ static assay_status add(assay_prefix *store, int64_t page, int64_t parent, const
         store->entries = grown;
         store->room = room;
     }
-    entry e = {page, parent, hash_of(store, parent, tokens), ++store->clock, NULL};
+    entry e = {page, parent, hash_of(store, parent, tokens), ++store->clock, NULL, false};
     ASSAY_TRY(assay_alloc(&e.tokens, n, sizeof *tokens, "prefixes"));
     memcpy(e.tokens, tokens, n * sizeof *tokens);
     assay_kvcache_hold(store->cache, page);
@@ -126,7 +130,7 @@ assay_status assay_prefix_find(int64_t *n_reused, assay_prefix *store, int seque
 static bool is_continued(const assay_prefix *store, int64_t page)
 {
     for (int64_t i = 0; i < store->n; i++)
-        if (store->entries[i].parent == page)
+        if (store->entries[i].parent == page && !store->entries[i].is_gone)
             return true;
     return false;
 }
@@ -136,12 +140,17 @@ void assay_prefix_make_room(assay_prefix *store, int64_t n)
     while (assay_kvcache_n_free(store->cache) < n && store->n) {
         int64_t oldest = -1;
         for (int64_t i = 0; i < store->n; i++)
-            if (!is_continued(store, store->entries[i].page) &&
+            if (!store->entries[i].is_gone && !is_continued(store, store->entries[i].page) &&
                 (oldest < 0 || store->entries[i].used < store->entries[oldest].used))
                 oldest = i;
         if (oldest < 0)
             return;
-        remove_entry(store, oldest);
+        if (store->options.keeps_evicted) {
+            assay_kvcache_release(store->cache, store->entries[oldest].page);
+            store->entries[oldest].is_gone = true;
+        } else {
+            remove_entry(store, oldest);
+        }
     }
 }
 

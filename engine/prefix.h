@@ -15,8 +15,10 @@
 typedef struct assay_prefix assay_prefix;
 
 typedef struct assay_prefix_options {
-    int hash_bits;  /* bits of the hash that are used; 0: all 64 */
-    bool unchecked; /* what a wrong engine does: tokens are not compared */
+    int hash_bits; /* bits of the hash that are used; 0: all 64, -1: none */
+    /* what wrong engines do */
+    bool unchecked;     /* tokens are not compared */
+    bool keeps_evicted; /* a page that was given up is still found */
 } assay_prefix_options;
 
 assay_status assay_prefix_new(assay_prefix **out, assay_kvcache *cache,

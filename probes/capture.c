@@ -34,7 +34,8 @@ static assay_status put_about_file(assay_capture *c, const assay_capture_about *
                  {"backend", about->backend},
                  {"mode", about->mode},
                  {"profile", about->profile},
-                 {"naming", about->naming}};
+                 {"naming", about->naming},
+                 {"cache", about->cache}};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if (texts[i].text)
             ASSAY_TRY(assay_h5_put_text(c->file, "/", texts[i].name, texts[i].text));
@@ -163,13 +164,16 @@ assay_status assay_capture_step(assay_capture *c, bool is_prefill, int64_t first
 
 static assay_status begin_step(assay_capture *c, const assay_tap_event *e)
 {
-    int64_t first = e->rows.n ? e->rows.positions[0] : 0;
-    bool several = false;
-    for (int64_t i = 1; i < e->rows.n; i++) {
-        if (e->rows.positions[i] < first)
+    int64_t first = INT64_MAX;
+    bool several = false; /* requests, or padding */
+    for (int64_t i = 0; i < e->rows.n; i++) {
+        int32_t sequence = e->rows.sequences ? e->rows.sequences[i] : 0;
+        if (sequence >= 0 && e->rows.positions[i] < first)
             first = e->rows.positions[i];
-        several = several || (e->rows.sequences && e->rows.sequences[i] != e->rows.sequences[0]);
+        several = several || sequence != 0;
     }
+    if (first == INT64_MAX)
+        first = 0;
     ASSAY_TRY(assay_capture_step(c, e->is_prefill, first, e->rows.tokens, e->rows.n));
     c->engine_step = e->step;
     char path[ASSAY_CAPTURE_PATH + 16];

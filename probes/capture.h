@@ -8,6 +8,7 @@
  *       producer, producer_version, created (ISO 8601 UTC), architecture, model_class,
  *       model_sha256, dtype ("f32", "bf16"), path ("latent" | "expanded"), backend ("cpu" |
  *       "cuda"), mode ("eager" | "graph")                strings; absent: not known
+ *       cache              string: stored type of the cache (f32 f16 bf16 q8_0 f8e4m3); absent: f32
  *       ranks, rank        i32
  *       profile            string, optional: row of references/profile.def
  *       naming             string, optional: "modules" when datasets bear the names that the engine
@@ -63,7 +64,7 @@ typedef struct assay_capture assay_capture;
 
 typedef struct assay_capture_about {
     const char *producer, *producer_version, *architecture, *model_sha256, *dtype, *path, *backend,
-        *mode, *profile;
+        *mode, *profile, *cache;
     int n_ranks, rank;
     const char *model_class;
     const char *naming; /* "modules": names are the engine's own; NULL: points */

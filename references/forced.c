@@ -77,12 +77,25 @@ static void apply_profile(assay_knobs *knobs, const assay_profile *profile)
         knobs->eps[5] = profile->eps_index;
 }
 
+/* What attention reads is what the cache has stored. */
+static void apply_cache(assay_knobs *knobs, const char *type)
+{
+    if (!strcmp(type, "f16") || !strcmp(type, "bf16"))
+        knobs->round_cache = assay_dtype_from_name(type);
+    else if (!strcmp(type, "q8_0"))
+        knobs->codec = ASSAY_CODEC_Q8_0;
+    else if (!strcmp(type, "f8e4m3"))
+        knobs->codec = ASSAY_CODEC_F8E4M3;
+}
+
 static void set_knobs(assay_forced *f, const assay_forced_options *options)
 {
     const assay_run_info *info = assay_run_about(f->run);
     f->knobs = options && options->knobs ? *options->knobs : *assay_oracle_knobs(f->oracle);
     if (!options || !options->knobs)
         apply_profile(&f->knobs, info->profile);
+    if (!options || !options->knobs)
+        apply_cache(&f->knobs, info->cache);
     f->rounding = f->knobs;
     f->rounding.round_out = f->rounding.round_weight = info->dtype;
     f->rounding.activations_q8 = info->profile && info->profile->activations_q8;
@@ -439,6 +452,16 @@ static assay_status judge_floats(assay_forced *f, int index, bool nonfinite_befo
     return assay_floor_judge(j, &in);
 }
 
+/* A NaN travels through products with zero; the -inf of a masked score does not. */
+static bool has_nan(const assay_forced *f, int index)
+{
+    const assay_judged *j = &f->judged[index];
+    bool found = false;
+    for (int64_t i = 0; f->held == index && i < j->n_rows * j->n_cols && !found; i++)
+        found = isnan(f->got[i]);
+    return found;
+}
+
 static assay_status judge_value(assay_forced *f, int prompt, int step, const assay_seen *seen,
                                 const assay_seen *against, bool *nonfinite)
 {
@@ -467,7 +490,7 @@ static assay_status judge_value(assay_forced *f, int prompt, int step, const ass
                                        &f->knobs, &f->rounding, f->oracle));
     else
         ASSAY_TRY(judge_floats(f, f->n_judged, *nonfinite));
-    if (j->n_nonfinite > 0)
+    if (j->n_nonfinite_added > 0 || (!j->is_ids && has_nan(f, f->n_judged)))
         *nonfinite = true;
     char name[ASSAY_POINT_NAME_BYTES];
     assay_point_format(name, j->point, j->layer);
@@ -489,8 +512,7 @@ static assay_status judge_step(assay_forced *f, int prompt, int step, bool *nonf
         const assay_seen *before = i > 0 ? list[i - 1] : NULL;
         bool again = before && before->point == list[i]->point && before->layer == list[i]->layer;
         if (!wanted_place(f, prompt, step, list[i])) {
-            *nonfinite = *nonfinite || list[i]->n_nan > 0 || list[i]->n_pos_inf > 0 ||
-                         list[i]->n_neg_inf > 0;
+            *nonfinite = *nonfinite || list[i]->n_nan > 0;
             continue;
         }
         s = judge_value(f, prompt, step, list[i], again ? before : NULL, nonfinite);
@@ -528,7 +550,8 @@ assay_status assay_forced_new(assay_forced **out, assay_run *run, assay_oracle *
         bool nonfinite = false;
         ASSAY_GO(start_prompt(f, p));
         for (int step = 0; step < assay_run_prompt_at(run, p)->n_steps; step++)
-            ASSAY_GO(judge_step(f, p, step, &nonfinite));
+            if (!assay_run_step_at(run, p, step)->is_found) /* judged where it was computed */
+                ASSAY_GO(judge_step(f, p, step, &nonfinite));
     }
     ASSAY_GO(assay_forced_pool_judge(f->pool, f->judged, f->n_judged));
     f->held = -1;

@@ -178,7 +178,8 @@ assay_status assay_run_open(assay_run **out, const char *const *paths, int n_pat
     assay_run_options o = options ? *options : assay_run_options_default();
     ASSAY_TRY(assay_alloc(&run, 1, sizeof *run, "run"));
     run->info.producer = run->info.producer_version = run->info.model_class = "";
-    run->info.architecture = run->info.model_sha256 = run->info.attention_path = "";
+    run->info.architecture = run->info.model_sha256 = run->info.attention_path = run->info.cache =
+        "";
     run->info.is_complete = true;
     run->info.n_ranks = 1;
     run->info.profile = &run->profile;
@@ -201,6 +202,8 @@ assay_status assay_run_open(assay_run **out, const char *const *paths, int n_pat
     }
     if (run->info.n_ranks > 1 && !run->is_master)
         ASSAY_GO(assay_run_join_ranks(run));
+    if (found && !modules)
+        ASSAY_GO(assay_run_split(run));
     for (int p = 0; p < run->n_prompts; p++)
         for (int k = 0; k < run->prompts[p].n_steps; k++)
             ASSAY_GO(assay_step_close(run, &run->prompts[p].steps[k]));

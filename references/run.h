@@ -61,6 +61,8 @@ typedef struct assay_run_step {
     bool is_prefill;
     int64_t first_position, n_tokens;
     const int32_t *tokens; /* [n_tokens] */
+    bool is_found; /* its positions were found in the cache: not computed, values (of the request
+                      that computed them) are shown where the run has them */
 } assay_run_step;
 
 typedef struct assay_run_prompt {
@@ -83,6 +85,7 @@ typedef struct assay_run_info {
     const char *model_sha256;     /* "": the dump does not say; "same model" is then unproven */
     assay_dtype dtype;            /* number format of the computation */
     const char *attention_path;   /* "latent", "expanded", "" unknown */
+    const char *cache;            /* stored type of the cache: "f16", "q8_0", ...; "" f32 */
     bool is_complete;             /* false: the capture was cut off */
     bool is_reference;            /* carries provenance and a noise floor */
     int n_ranks;

@@ -28,6 +28,7 @@ static assay_status read_about(reader *r)
     ASSAY_TRY(assay_run_attr(&info->model_sha256, run, r->id, "/", "model_sha256", ""));
     ASSAY_TRY(assay_run_attr(&info->architecture, run, r->id, "/", "architecture", ""));
     ASSAY_TRY(assay_run_attr(&info->attention_path, run, r->id, "/", "path", ""));
+    ASSAY_TRY(assay_run_attr(&info->cache, run, r->id, "/", "cache", ""));
     ASSAY_TRY(assay_run_attr(&dtype, run, r->id, "/", "dtype", "f32"));
     info->dtype = assay_dtype_from_name(dtype);
     if (info->dtype == ASSAY_DTYPE_COUNT)
@@ -199,6 +200,30 @@ static assay_status read_value(reader *r, assay_step_data *step, const char *gro
     return ASSAY_OK;
 }
 
+/* i32 [n] of a step that not every step has. */
+static assay_status read_rows(const int32_t **out, reader *r, const char *group, const char *name,
+                              int64_t n, int32_t most)
+{
+    char path[1024], kind;
+    int64_t n_read;
+    int32_t *rows;
+    snprintf(path, sizeof path, "%.1000s/%s", group, name);
+    ASSAY_TRY(assay_h5_member(&kind, r->id, path));
+    if (kind != 'd')
+        return ASSAY_OK;
+    ASSAY_TRY(assay_h5_read_ids(&rows, &n_read, r->id, path));
+    ASSAY_TRY(assay_run_keep(r->run, rows));
+    if (n_read != n)
+        return assay_fail(ASSAY_BAD_FILE, "'%s' has %lld rows, expected %lld", path,
+                          (long long)n_read, (long long)n);
+    for (int64_t i = 0; i < n; i++)
+        if (rows[i] < -1 || rows[i] >= most)
+            return assay_fail(ASSAY_BAD_FILE, "'%s': row %lld is %d, expected -1 ... %d", path,
+                              (long long)i, rows[i], most - 1);
+    *out = rows;
+    return ASSAY_OK;
+}
+
 static assay_status read_step(reader *r, assay_step_data *step, const char *group)
 {
     char path[1024];
@@ -223,6 +248,8 @@ static assay_status read_step(reader *r, assay_step_data *step, const char *grou
     if (step->about.first_position < 0 || step->about.first_position > INT32_MAX)
         return assay_fail(ASSAY_BAD_FILE, "'%s': first_position %lld is out of range", group,
                           (long long)step->about.first_position);
+    ASSAY_TRY(read_rows(&step->sequences, r, group, "sequences", n, 4096));
+    ASSAY_TRY(read_rows(&step->positions, r, group, "positions", n, INT32_MAX));
     assay_h5_names names;
     ASSAY_TRY(assay_h5_list(&names, r->id, group));
     assay_status s = ASSAY_OK;

@@ -34,6 +34,12 @@ typedef struct assay_entry {
     int n_parts, part_axis;
     const int32_t *part_ranks;
     const struct assay_entry *const *parts;
+    /* rows of one request of a batch: these of the stored value, whose shape is full_dims; NULL:
+     * all
+     */
+    const int64_t *rows;
+    int rows_axis;
+    int64_t full_dims[ASSAY_MAX_DIMS];
 } assay_entry;
 
 #define ASSAY_SHARD_UNKNOWN (-2)
@@ -41,6 +47,7 @@ typedef struct assay_entry {
 typedef struct assay_step_data {
     assay_run_step about;
     int32_t *tokens;
+    const int32_t *sequences, *positions; /* where rows are of several requests, or padding; NULL */
     assay_entry *entries;
     int n_entries, room;
 } assay_step_data;
@@ -111,6 +118,8 @@ assay_status assay_run_open_capture(assay_run *run, int file, const assay_run_op
 assay_status assay_run_open_foreign(assay_run *run, int file, const assay_run_options *options);
 /* Before steps are closed: entries of ranks -> wholes beside them. */
 assay_status assay_run_join_ranks(assay_run *run);
+/* Before steps are closed: each sequence of a batch as a prompt of its own. */
+assay_status assay_run_split(assay_run *run);
 /* The prompt of this name; NULL: none. */
 assay_prompt_data *assay_run_prompt_named(const assay_run *run, const char *name);
 /* Attributes rank and ranks of a file; checks that all files say the same number. */

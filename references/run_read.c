@@ -116,15 +116,8 @@ static assay_status read_parts(double *out, const assay_run *run, const assay_en
     return ASSAY_OK;
 }
 
-assay_status assay_run_read_converted(double *out, const assay_run *run, const assay_seen *seen)
+static assay_status read_whole(double *out, const assay_run *run, const assay_entry *e)
 {
-    const assay_entry *e = (const assay_entry *)(const void *)seen;
-    if (!seen->has_values)
-        return assay_fail(ASSAY_MISSING, "'%s': only statistics were kept", seen->source);
-    if (run->marks_reads)
-        assay_run_mark(run, seen);
-    if (e->n_parts)
-        return read_parts(out, run, e);
     double *in, *base = NULL;
     ASSAY_TRY(assay_alloc(&in, (size_t)assay_plan_n_in(&e->plan), sizeof *in, "values"));
     assay_status s = read_source(in, run, &e->source);
@@ -142,4 +135,34 @@ assay_status assay_run_read_converted(double *out, const assay_run *run, const a
     }
     free(in);
     return s;
+}
+
+/* Rows of one request out of the batch's. */
+static assay_status read_rows(double *out, const assay_run *run, const assay_entry *e)
+{
+    int64_t n_before = 1, n_behind = 1, n_all = e->full_dims[e->rows_axis];
+    int64_t n = e->seen.dims[e->rows_axis];
+    double *all;
+    for (int d = 0; d < e->seen.n_dims; d++)
+        *(d < e->rows_axis ? &n_before : &n_behind) *= d == e->rows_axis ? 1 : e->full_dims[d];
+    ASSAY_TRY(assay_alloc(&all, (size_t)(n_before * n_all * n_behind), sizeof *all, "values"));
+    assay_status s = read_whole(all, run, e);
+    for (int64_t i = 0; s == ASSAY_OK && i < n_before; i++)
+        for (int64_t r = 0; r < n; r++)
+            memcpy(out + (i * n + r) * n_behind, all + (i * n_all + e->rows[r]) * n_behind,
+                   (size_t)n_behind * sizeof *out);
+    free(all);
+    return s;
+}
+
+assay_status assay_run_read_converted(double *out, const assay_run *run, const assay_seen *seen)
+{
+    const assay_entry *e = (const assay_entry *)(const void *)seen;
+    if (!seen->has_values)
+        return assay_fail(ASSAY_MISSING, "'%s': only statistics were kept", seen->source);
+    if (run->marks_reads)
+        assay_run_mark(run, seen);
+    if (e->n_parts)
+        return read_parts(out, run, e);
+    return e->rows ? read_rows(out, run, e) : read_whole(out, run, e);
 }

@@ -186,11 +186,13 @@ assay_status assay_plant_make(assay_seam_setting *settings, int *n, int max,
     if (plant->head >= hparams->n_head)
         return assay_fail(ASSAY_USAGE, "--plant %s: head %d, but the model has %d", plant->kind,
                           plant->head, hparams->n_head);
-    if (*n >= max)
+    bool also = kind->also.is_there;
+    if (*n + also >= max)
         return assay_fail(ASSAY_USAGE, "--plant: more than %d settings", max);
+    int layer = kind->global ? -1 : plant->layer;
     assay_seam_setting *s = &settings[*n];
     *s = (assay_seam_setting){.seam = kind->seam,
-                              .layer = plant->layer,
+                              .layer = layer,
                               .head = plant->head,
                               .rank = plant->rank,
                               .step = plant->step,
@@ -199,5 +201,30 @@ assay_status assay_plant_make(assay_seam_setting *settings, int *n, int max,
                               .n_ints = kind->n_ints};
     memcpy(s->ints, kind->ints, (size_t)kind->n_ints * sizeof *s->ints);
     (*n)++;
+    if (!also)
+        return ASSAY_OK;
+    settings[*n] = *s;
+    s = &settings[(*n)++];
+    s->seam = kind->also.seam;
+    s->layer = kind->also.any_layer ? -1 : layer;
+    s->value = kind->also.value;
+    s->n_ints = kind->also.n_ints;
+    memcpy(s->ints, kind->also.ints, sizeof kind->also.ints);
     return ASSAY_OK;
+}
+
+void assay_plant_shape(assay_engine_options *options, const assay_plant *plants, int n)
+{
+    for (int i = 0; i < n; i++) {
+        const assay_fault_kind *kind = assay_fault_kind_find(plants[i].kind, NULL);
+        if (!kind)
+            continue;
+        const assay_fault_run *run = &kind->run;
+        options->page_size = options->page_size ? options->page_size : run->page_size;
+        options->key_split = options->key_split ? options->key_split : run->key_split;
+        options->pad_to = options->pad_to ? options->pad_to : run->pad_to;
+        options->cache_type =
+            options->cache_type != ASSAY_CACHE_F32 ? options->cache_type : run->cache;
+        options->reuse_prefixes = options->reuse_prefixes || run->requests != ASSAY_REQUESTS_ONE;
+    }
 }

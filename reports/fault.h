@@ -12,6 +12,7 @@
 #ifndef ASSAY_REPORTS_FAULT_H
 #define ASSAY_REPORTS_FAULT_H
 
+#include "engine/engine.h"
 #include "engine/hparams.h"
 #include "engine/seam.h"
 #include "references/forced.h"
@@ -34,6 +35,9 @@ assay_status assay_plant_make(assay_seam_setting *settings, int *n, int max,
 /* Fails: ASSAY_USAGE when only a device has the mechanism, and the run is on none. */
 assay_status assay_plant_on(const assay_plant *plant, bool is_device);
 
+/* Fills what the plants' mechanisms need and the options do not say yet. */
+void assay_plant_shape(assay_engine_options *options, const assay_plant *plants, int n);
+
 typedef enum { /* which models have the mechanism */
                ASSAY_NEEDS_NOTHING,
                ASSAY_NEEDS_MLA,
@@ -47,6 +51,17 @@ typedef enum { /* which models have the mechanism */
                ASSAY_NEEDS_GQA,  /* fewer key heads than query heads */
                ASSAY_NEEDS_DENSE /* a dense feed-forward layer */
 } assay_fault_needs;
+
+typedef struct assay_fault_run { /* how an engine runs so that it has the mechanism; 0: no matter */
+    int page_size, key_split, pad_to;
+    assay_cache_type cache;
+    enum {
+        ASSAY_REQUESTS_ONE,
+        ASSAY_REQUESTS_PREFIX,  /* one after the other, prefixes reused */
+        ASSAY_REQUESTS_EVICTED, /* the same, the first again after the second took its pages */
+        ASSAY_REQUESTS_BATCH    /* three in every step */
+    } requests;
+} assay_fault_run;
 
 typedef struct assay_fault_kind { /* a plantable sub-kind */
     const char *name;             /* for --plant */
@@ -62,6 +77,15 @@ typedef struct assay_fault_kind { /* a plantable sub-kind */
     const char *home;
     bool ranks;  /* shows in runs of several ranks alone */
     bool device; /* only a device has the mechanism */
+    bool global; /* of the engine, not of a layer: a layer in the plant says nothing */
+    assay_fault_run run;
+    struct { /* a second setting that belongs to it, in every layer where any_layer */
+        bool is_there;
+        assay_seam seam;
+        bool any_layer;
+        double value;
+        int n_ints, ints[2];
+    } also;
 } assay_fault_kind;
 
 struct assay_home;

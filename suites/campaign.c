@@ -9,9 +9,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "probes/capture.h"
 #include "reports/diagnose.h"
 #include "suites/campaign_private.h"
+#include "suites/requests.h"
 
 #define DEVICE_BUCKET 4  /* rows of a step of one: the others are padding */
 #define DEVICE_WORKERS 4 /* each has a context on the device */
@@ -76,11 +76,12 @@ static double now_s(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Ids of a prompt: fixed, spread over the vocabulary, without the first few (control tokens). */
-static int fill_prompt(int32_t ids[], int which, int n_vocab)
+/* Ids of a prompt: fixed by a seed, spread over the vocabulary, without the first few (control
+ * tokens). */
+static int fill_prompt(int32_t ids[], int which, int seed, int n_vocab)
 {
     static const int lengths[] = {9, 24, 48};
-    uint32_t state = 12345u + (uint32_t)which * 977u;
+    uint32_t state = 12345u + (uint32_t)seed * 977u;
     int n = lengths[which];
     for (int i = 0; i < n; i++) {
         state = state * 1664525u + 1013904223u;
@@ -94,46 +95,42 @@ static assay_status capture_trial(const char *path, assay_campaign_model *m,
 {
     const bool on_device = backend == ASSAY_BACKEND_CUDA;
     const assay_hparams *hp = assay_model_hparams(m->model);
-    int32_t prompt[64], *ids = NULL;
-    int n = fill_prompt(prompt, trial->prompt, hp->n_vocab), n_settings = 0;
+    int32_t first[64], second[64];
+    int n_settings = 0;
     assay_seam_setting settings[8];
-    assay_capture *capture = NULL;
-    assay_engine *engine = NULL;
-    assay_status s = ASSAY_OK;
     for (int i = 0; i < trial->n_plants; i++)
         ASSAY_TRY(assay_plant_make(settings, &n_settings, 8, &trial->plants[i], hp));
     assay_seams seams = {settings, n_settings};
-    assay_capture_about about = {.producer = "assay",
-                                 .producer_version = ASSAY_VERSION,
-                                 .architecture = hp->architecture,
-                                 .dtype = assay_dtype_name(trial->dtype),
-                                 .path = trial->path == ASSAY_PATH_LATENT ? "latent" : "expanded",
-                                 .backend = on_device ? "cuda" : "cpu",
-                                 .mode = on_device ? "graph" : "eager",
-                                 .n_ranks = 1};
-    ASSAY_GO(assay_capture_create(&capture, path, &about, NULL));
-    ASSAY_GO(assay_capture_prompt(capture, "default", NULL, prompt, n));
-    assay_engine_options options = assay_engine_options_default();
-    options.path = trial->path;
-    options.dtype = trial->dtype;
-    options.n_threads = 1;
-    options.backend = backend;
-    options.use_graph = on_device;
-    options.least_bucket = on_device ? DEVICE_BUCKET : 0;
-    options.max_positions = n + trial->n_new;
-    options.seams = &seams;
-    options.tap = assay_capture_tap;
-    options.tap_user = capture;
-    ASSAY_GO(assay_engine_new(&engine, m->model, &options));
-    ASSAY_GO(assay_alloc(&ids, (size_t)trial->n_new, sizeof *ids, "generated ids"));
-    ASSAY_GO(assay_engine_generate(ids, engine, prompt, n, trial->n_new, trial->chunk, NULL, NULL));
-    s = assay_capture_finish(capture);
-    capture = NULL;
-out:
-    assay_capture_abandon(capture);
-    assay_engine_free(engine);
-    free(ids);
-    return s;
+    assay_requests r = {.engine = assay_engine_options_default(),
+                        .run = trial->run,
+                        .first = first,
+                        .second = second,
+                        .n = fill_prompt(first, trial->prompt, trial->prompt, hp->n_vocab),
+                        .chunk = trial->chunk,
+                        .n_new = trial->n_new};
+    fill_prompt(second, trial->prompt, 3 + trial->prompt, hp->n_vocab);
+    r.engine.path = trial->path;
+    r.engine.dtype = trial->dtype;
+    r.engine.n_threads = 1;
+    r.engine.backend = backend;
+    r.engine.use_graph = on_device;
+    r.engine.least_bucket = on_device ? DEVICE_BUCKET : 0;
+    r.engine.seams = &seams;
+    r.engine.page_size = trial->run.page_size;
+    r.engine.key_split = trial->run.key_split;
+    r.engine.pad_to = trial->run.pad_to;
+    r.engine.cache_type = trial->run.cache;
+    assay_plant_shape(&r.engine, trial->plants, trial->n_plants);
+    for (int i = 0; i < trial->n_plants; i++) {
+        const assay_fault_kind *kind = assay_fault_kind_find(trial->plants[i].kind, NULL);
+        if (kind->run.requests != ASSAY_REQUESTS_ONE)
+            r.run.requests = kind->run.requests;
+    }
+    r.engine.reuse_prefixes =
+        r.run.requests == ASSAY_REQUESTS_PREFIX || r.run.requests == ASSAY_REQUESTS_EVICTED;
+    if (r.run.requests == ASSAY_REQUESTS_PREFIX && trial->n_plants == 0)
+        memcpy(second, first, sizeof *second * (size_t)(r.n * 3 / 4)); /* a beginning in common */
+    return assay_requests_capture(path, m->model, &r);
 }
 
 typedef struct watch { /* sees every judged value of a trial's diagnosis */

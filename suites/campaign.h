@@ -21,9 +21,10 @@ typedef struct assay_trial { /* one engine run and what is put into it */
     assay_plant plants[2];
     assay_path path;
     assay_dtype dtype;
-    int prompt; /* 0 short, 1 longer, 2 longest */
-    int chunk;  /* rows of a prefill call; 0: at once */
-    int n_new;  /* decode steps behind the prefill + 1 */
+    int prompt;          /* 0 short, 1 longer, 2 longest */
+    int chunk;           /* rows of a prefill call; 0: at once */
+    int n_new;           /* decode steps behind the prefill + 1 */
+    assay_fault_run run; /* cache, padding and requests besides what the plants need */
 } assay_trial;
 
 typedef struct assay_outcome {

@@ -38,6 +38,10 @@ static int layers_of(int out[], int max, const assay_campaign_model *m,
         /* these take something of layer 0: there it is the right one */
         bool from_zero =
             kind->seam == ASSAY_SEAM_WEIGHT_LAYER || kind->seam == ASSAY_SEAM_KV_READ_LAYER;
+        if (here && kind->global) {
+            out[0] = -1;
+            return 1;
+        }
         if (here && !(from_zero && layer == 0))
             out[n++] = layer;
     }
@@ -133,6 +137,31 @@ static assay_status plan_pairs(assay_campaign *c, int model, int wanted)
     return ASSAY_OK;
 }
 
+/* Healthy runs with the cache kept in every way, and requests beside and behind each other. */
+static assay_status plan_served(assay_campaign *c, int model)
+{
+    static const assay_fault_run runs[] = {
+        {.cache = ASSAY_CACHE_F16},
+        {.pad_to = 16},
+        {.page_size = 4, .requests = ASSAY_REQUESTS_PREFIX},
+        {.requests = ASSAY_REQUESTS_BATCH},
+        {.page_size = 16, .cache = ASSAY_CACHE_BF16, .key_split = 4},
+        {.cache = ASSAY_CACHE_Q8_0, .pad_to = 8},
+        {.page_size = 1, .cache = ASSAY_CACHE_F8E4M3, .key_split = 7},
+        {.pad_to = 8, .page_size = 4, .requests = ASSAY_REQUESTS_BATCH},
+        {.page_size = 8, .requests = ASSAY_REQUESTS_EVICTED},
+        {.key_split = 3},
+    };
+    int n = (int)(sizeof runs / sizeof *runs), n_used = c->options.quick ? 4 : 2 * n;
+    for (int i = 0; i < n_used; i++) {
+        assay_trial t = {.model = model, .run = runs[i % n]};
+        vary(&t, &c->models[model], i + model + (i >= n));
+        t.chunk = i % 4 == 3 ? 5 : 0;
+        ASSAY_TRY(add(c, &t));
+    }
+    return ASSAY_OK;
+}
+
 static assay_status plan_clean(assay_campaign *c, int model)
 {
     static const int chunks[] = {0, 1, 3, 7};
@@ -181,6 +210,7 @@ assay_status assay_campaign_plan(assay_campaign *campaign)
         if (campaign->options.backend != ASSAY_BACKEND_CUDA)
             ASSAY_TRY(plan_pairs(campaign, model, campaign->options.quick ? 6 : 24));
         ASSAY_TRY(plan_clean(campaign, model));
+        ASSAY_TRY(plan_served(campaign, model));
     }
     for (int model = campaign->options.n_models; model < campaign->n_models; model++)
         ASSAY_TRY(plan_forged(campaign, model));

@@ -135,6 +135,7 @@ static assay_status create(assay_capture **out, const assay_check_context *c, in
         .path = c->engine.path == ASSAY_PATH_LATENT ? "latent" : "expanded",
         .backend = c->engine.backend == ASSAY_BACKEND_CUDA ? "cuda" : "cpu",
         .mode = c->engine.backend == ASSAY_BACKEND_CUDA ? "graph" : "eager",
+        .cache = assay_cache_type_name(c->engine.cache_type),
         .n_ranks = c->options->n_ranks,
         .rank = rank,
     };

@@ -19,6 +19,11 @@ enum {
     KEY_EXPERTS,
     KEY_GRAPH,
     KEY_CHUNK,
+    KEY_CACHE,
+    KEY_PAGES,
+    KEY_SPLIT,
+    KEY_PAD,
+    KEY_STEADY,
     KEY_PLANT,
     KEY_TOKENS,
     KEY_STEP,
@@ -44,6 +49,13 @@ static const struct argp_option engine_options[] = {
     {"graph", KEY_GRAPH, NULL, 0, "On a device: decode steps are captured in graphs and replayed",
      0},
     {"chunk", KEY_CHUNK, "N", 0, "Prefill in chunks of N tokens (default: at once)", 0},
+    {"cache", KEY_CACHE, "TYPE", 0,
+     "Stored type of the cache: f32 (default), f16, bf16, q8_0, f8e4m3", 0},
+    {"pages", KEY_PAGES, "N", 0, "Cache in pages of N positions (default: contiguous)", 0},
+    {"key-split", KEY_SPLIT, "N", 0, "Attention in parts of N keys, merged (default: whole)", 0},
+    {"pad", KEY_PAD, "N", 0, "Padding rows up to a multiple of N in every step", 0},
+    {"batch-invariant", KEY_STEADY, NULL, 0,
+     "Products in one order of summation: the same bits in any batch and chunk", 0},
     {"plant", KEY_PLANT, "KIND[:layer=A,head=B,rank=R,step=S,value=V]", 0,
      "Plant a fault in the engine (`assay list plants` has the kinds); may be repeated", 0},
     {0}};
@@ -144,6 +156,23 @@ static error_t parse_engine(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_CHUNK:
         o->chunk = assay_option_int(state, "chunk", arg, 1, 1 << 20);
+        return 0;
+    case KEY_CACHE:
+        o->cache_type = assay_cache_type_find(arg);
+        if (o->cache_type == ASSAY_CACHE_TYPE_COUNT)
+            argp_error(state, "--cache '%s': expected f32, f16, bf16, q8_0 or f8e4m3", arg);
+        return 0;
+    case KEY_PAGES:
+        o->page_size = assay_option_int(state, "pages", arg, 1, 1 << 20);
+        return 0;
+    case KEY_SPLIT:
+        o->key_split = assay_option_int(state, "key-split", arg, 1, 1 << 20);
+        return 0;
+    case KEY_PAD:
+        o->pad_to = assay_option_int(state, "pad", arg, 1, 1 << 20);
+        return 0;
+    case KEY_STEADY:
+        o->batch_invariant = true;
         return 0;
     case KEY_PLANT:
         add_plant(o, arg, state);
@@ -423,6 +452,12 @@ assay_status assay_options_engine(assay_engine_options *out, assay_options *opti
     out->n_threads = options->n_threads;
     out->whole_experts = options->whole_experts;
     out->use_graph = options->graph;
+    out->cache_type = options->cache_type;
+    out->page_size = options->page_size;
+    out->key_split = options->key_split;
+    out->pad_to = options->pad_to;
+    out->batch_invariant = options->batch_invariant;
+    assay_plant_shape(out, options->plants, options->n_plants);
     options->seams = (assay_seams){options->settings, options->n_settings};
     if (options->n_settings)
         out->seams = &options->seams;

@@ -42,7 +42,7 @@
 
 /* Groups beside the ones that every command has (--json --quiet --verbose --threads). */
 enum {
-    ASSAY_OPTIONS_ENGINE = 1,  /* --backend --path --dtype --ranks --experts --chunk --plant */
+    ASSAY_OPTIONS_ENGINE = 1,  /* --backend --path --dtype --ranks --experts --chunk --cache ... */
     ASSAY_OPTIONS_PROMPT = 2,  /* -p --tokens */
     ASSAY_OPTIONS_CAPTURE = 4, /* --step --profile --names: how captures are read */
     ASSAY_OPTIONS_REPORT = 8,  /* --report DIR */
@@ -69,6 +69,9 @@ typedef struct assay_options {
     bool whole_experts;
     bool graph;         /* decode steps replayed, on a device */
     int n_ranks, chunk; /* 1, 0 (at once) */
+    assay_cache_type cache_type;
+    int page_size, key_split, pad_to; /* 0: none */
+    bool batch_invariant;
     int n_plants;
     assay_plant plants[ASSAY_MAX_PLANTS];
     int n_settings; /* filled by assay_options_engine */

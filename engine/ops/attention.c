@@ -39,6 +39,10 @@ static float softmax(float *s, const assay_attention *a, int head, int64_t row)
             most = s[j];
         any = true;
     }
+    if (a->n_zeros > 0 && any) {
+        most = most > 0 ? most : 0;
+        sum = a->n_zeros * expf(-most);
+    }
     for (int64_t j = 0; j < a->n_keys; j++) {
         s[j] = sees(a, row, j) ? (nan ? NAN : expf(s[j] - most)) : 0.0f;
         sum += s[j];
@@ -82,12 +86,14 @@ static void one_head(assay_rows o, assay_rows lse, float *probs, int64_t n_probs
             memcpy(w->q + i * a->d_key,
                    q.at + a->rows[first + i] * q.stride + (int64_t)head * a->d_key,
                    (size_t)a->d_key * sizeof *w->q);
-        assay_op_linear(assay_rows_of(w->s, n, a->n_keys), assay_rows_of(w->q, n, a->d_key), keys,
-                        a->key_stride, false);
+        (a->steady ? assay_op_linear_steady : assay_op_linear)(assay_rows_of(w->s, n, a->n_keys),
+                                                               assay_rows_of(w->q, n, a->d_key),
+                                                               keys, a->key_stride, false);
         for (int64_t i = 0; i < n; i++)
             l[i] = softmax(w->s + i * a->n_keys, a, head, first + i);
-        assay_op_linear_t(assay_rows_of(w->o, n, a->d_value), assay_rows_of(w->s, n, a->n_keys),
-                          values, a->value_stride, false);
+        (a->steady ? assay_op_linear_t_steady : assay_op_linear_t)(
+            assay_rows_of(w->o, n, a->d_value), assay_rows_of(w->s, n, a->n_keys), values,
+            a->value_stride, false);
         for (int64_t i = 0; i < n; i++)
             store(o, lse, probs, n_probs, q.n, w, a, head, first + i, i, l[i]);
     }

@@ -39,6 +39,8 @@ typedef struct assay_attention {
     const float *head_gain;  /* [n_head] on o, or NULL */
     int empty; /* a row that sees nothing gives: 0 zero (right), 1 NaN, 2 the mean of all values */
     bool round_probs; /* bfloat16 probabilities */
+    bool steady;      /* products whose bits do not depend on the number of rows and keys */
+    double n_zeros;   /* keys of zeros that every row sees besides (0: none, right) */
 } assay_attention;
 
 /* q: rows of n_head * d_key; o: rows of n_head * d_value; lse: rows of n_head; probs: [n_head, q.n,

@@ -42,6 +42,7 @@ static assay_status one_part(parts *p, int64_t part, int64_t first, int64_t n, a
     sub.keys = a->keys + first * a->key_stride;
     sub.values = a->values + first * a->value_stride;
     sub.n_keys = n;
+    sub.n_zeros = first + n == a->n_keys ? a->n_zeros : 0;
     sub.begin = p->range;
     sub.end = p->range + a->n_rows;
     sub.selected_stride = a->selected_stride ? a->selected_stride : a->n_keys;
@@ -56,6 +57,28 @@ static assay_status one_part(parts *p, int64_t part, int64_t first, int64_t n, a
                               probs ? probs + first : NULL, n_probs, q, &sub);
 }
 
+/* The lse of a part as the merge takes it. */
+static double taken_lse(const parts *p, int64_t part, int64_t at, int64_t stride, double before,
+                        assay_merge_kind kind)
+{
+    double l = p->lse[part * stride + at];
+    bool empty = isinf(l);
+    switch (kind) {
+    case ASSAY_MERGE_EMPTY_STALE:
+        return empty && part > 0 ? before : l;
+    case ASSAY_MERGE_EMPTY_INF:
+        return empty ? INFINITY : l;
+    case ASSAY_MERGE_LOCAL_LSE:
+        return empty ? l : p->lse[at];
+    case ASSAY_MERGE_SIGN:
+        return empty ? l : -l;
+    case ASSAY_MERGE_LOG2:
+        return l * log(2);
+    default:
+        return l;
+    }
+}
+
 /* Weights of the parts of one row and head; returns their log-sum-exp. */
 static double weigh(double *weight, const parts *p, int64_t at, int64_t stride,
                     assay_merge_kind kind)
@@ -63,32 +86,40 @@ static double weigh(double *weight, const parts *p, int64_t at, int64_t stride,
     double most = -INFINITY, sum = 0, l[p->n];
     int64_t n_seen = 0, last = -1;
     for (int64_t i = 0; i < p->n; i++) {
-        l[i] = p->lse[i * stride + at];
-        if (kind == ASSAY_MERGE_EMPTY_STALE && i > 0 && isinf(l[i]))
-            l[i] = l[i - 1];
-        if (kind == ASSAY_MERGE_LOCAL_LSE && !isinf(l[i]))
-            l[i] = p->lse[at];
-        if (!isinf(l[i])) {
+        l[i] = taken_lse(p, i, at, stride, i ? l[i - 1] : -INFINITY, kind);
+        if (l[i] != -INFINITY) {
             n_seen++;
             last = i;
         }
-        if (kind == ASSAY_MERGE_SIGN && !isinf(l[i]))
-            l[i] = -l[i];
-        if (kind == ASSAY_MERGE_LOG2)
-            l[i] *= log(2);
         most = l[i] > most ? l[i] : most;
     }
     for (int64_t i = 0; i < p->n; i++) {
-        weight[i] = isinf(l[i]) && l[i] < 0 ? 0 : exp(l[i] - most);
-        if (kind == ASSAY_MERGE_EQUAL)
-            weight[i] = weight[i] > 0;
-        if (kind == ASSAY_MERGE_LAST)
-            weight[i] = i == last;
+        weight[i] = l[i] == -INFINITY ? 0 : l[i] == most ? 1 : exp(l[i] - most);
         sum += weight[i];
     }
-    for (int64_t i = 0; i < p->n && n_seen; i++)
+    double lse = n_seen ? most + log(sum) : -INFINITY;
+    for (int64_t i = 0; i < p->n && n_seen; i++) {
         weight[i] /= sum;
-    return n_seen ? most + log(sum) : -INFINITY;
+        if (kind == ASSAY_MERGE_EQUAL)
+            weight[i] = l[i] == -INFINITY ? 0 : 1 / (double)n_seen;
+        if (kind == ASSAY_MERGE_LAST)
+            weight[i] = i == last;
+    }
+    return lse;
+}
+
+/* Where part `part` has one row's head. */
+static const float *output_of(const parts *p, int64_t part, int64_t t, int head, assay_rows o,
+                              int64_t lse_at, int64_t lse_size, const assay_attention *a,
+                              assay_merge_kind kind)
+{
+    int64_t size = o.n * o.width, at = t * o.width + (int64_t)head * a->d_value;
+    if (kind == ASSAY_MERGE_STRIDE && part > 0)
+        at = t * o.width + (int64_t)head * a->d_value * 3 / 2;
+    at = at < size - a->d_value ? at : size - a->d_value;
+    while (kind == ASSAY_MERGE_EMPTY_STALE && part > 0 && isinf(p->lse[part * lse_size + lse_at]))
+        part--;
+    return p->o + part * size + at;
 }
 
 static void merge_row(assay_rows o, assay_rows lse, float *probs, int64_t n_probs, const parts *p,
@@ -96,21 +127,17 @@ static void merge_row(assay_rows o, assay_rows lse, float *probs, int64_t n_prob
                       assay_merge_kind kind)
 {
     double weight[p->n];
-    int64_t at = t * lse.width + head, size = o.n * o.width;
+    int64_t at = t * lse.width + head, n_lse = lse.n * lse.width;
     float *out = o.at + t * o.stride + (int64_t)head * a->d_value;
-    lse.at[t * lse.stride + head] = (float)weigh(weight, p, at, lse.n * lse.width, kind);
-    for (int d = 0; d < a->d_value; d++) {
-        float sum = 0;
-        for (int64_t i = 0; i < p->n; i++) {
-            int64_t from = i;
-            while (kind == ASSAY_MERGE_EMPTY_STALE && from > 0 &&
-                   isinf(p->lse[from * lse.n * lse.width + at]))
-                from--;
-            if (weight[i] != 0) /* what an empty part holds is never read */
-                sum += (float)weight[i] *
-                       p->o[from * size + t * o.width + (int64_t)head * a->d_value + d];
-        }
-        out[d] = sum;
+    lse.at[t * lse.stride + head] = (float)weigh(weight, p, at, n_lse, kind);
+    for (int d = 0; d < a->d_value; d++)
+        out[d] = 0;
+    for (int64_t i = 0; i < p->n; i++) {
+        if (weight[i] == 0) /* what an empty part holds is never read */
+            continue;
+        const float *from = output_of(p, i, t, head, o, at, n_lse, a, kind);
+        for (int d = 0; d < a->d_value; d++)
+            out[d] += (float)weight[i] * from[d];
     }
     for (int64_t j = 0; probs && j < a->n_keys; j++)
         probs[((int64_t)head * o.n + t) * n_probs + j] *= (float)weight[j / n_part];

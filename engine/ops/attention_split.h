@@ -20,7 +20,9 @@ typedef enum {
     ASSAY_MERGE_EQUAL,       /* the mean of the parts that have keys */
     ASSAY_MERGE_LAST,        /* the last part that has keys overwrites the others */
     ASSAY_MERGE_EMPTY_STALE, /* an empty part keeps output and lse of the part before it */
-    ASSAY_MERGE_LOCAL_LSE    /* every part's lse is the first part's */
+    ASSAY_MERGE_LOCAL_LSE,   /* every part's lse is the first part's */
+    ASSAY_MERGE_EMPTY_INF,   /* an empty part has lse +inf, and so all the weight */
+    ASSAY_MERGE_STRIDE       /* parts behind the first: head h is read at h 3/2 */
 } assay_merge_kind;
 
 /* Arguments as assay_op_attention; n_part keys a part. */

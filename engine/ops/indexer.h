@@ -20,6 +20,7 @@ typedef struct assay_indexer {
     int n_summed; /* heads in the sum; right: n_head */
     double scale;
     bool no_relu;
+    bool steady; /* products whose bits do not depend on the number of keys */
     int64_t top_k;
 } assay_indexer;
 

@@ -34,15 +34,19 @@ WIDEST static void dots(float *out, const float *x, const float *w, int64_t w_st
         const float *row = w + j * w_stride;
         lanes sum = {0}, a, b;
         int64_t i = 0;
-        float tail = 0;
         for (; i + LANES <= k; i += LANES) {
             memcpy(&a, x + i, sizeof a);
             memcpy(&b, row + i, sizeof b);
             sum += a * b;
         }
-        for (; i < k; i++)
-            tail += x[i] * row[i];
-        float dot = sum_of(&sum) + tail;
+        if (i < k) {
+            size_t rest = (size_t)(k - i) * sizeof *x;
+            a = b = (lanes){0};
+            memcpy(&a, x + i, rest);
+            memcpy(&b, row + i, rest);
+            sum += a * b;
+        }
+        float dot = sum_of(&sum);
         out[j] = add ? out[j] + dot : dot;
     }
 }
@@ -78,6 +82,36 @@ void assay_op_linear(assay_rows y, assay_rows x, const float *w, int64_t w_strid
         narrow(y, x, w, w_stride, add);
     else
         product(y, x, w, w_stride, add, CblasTrans);
+}
+
+void assay_op_linear_steady(assay_rows y, assay_rows x, const float *w, int64_t w_stride, bool add)
+{
+    ASSAY_BUG_IF(y.n != x.n);
+    narrow(y, x, w, w_stride, add);
+}
+
+/* y += sum_k x[k] w row k, in the order of k; rows whose factor is zero are not touched. */
+WIDEST static void add_rows(float *restrict y, const float *x, const float *w, int64_t w_stride,
+                            int64_t n, int64_t k)
+{
+    for (int64_t j = 0; j < k; j++) {
+        const float *restrict row = w + j * w_stride;
+        if (x[j] != 0)
+            for (int64_t i = 0; i < n; i++)
+                y[i] += x[j] * row[i];
+    }
+}
+
+void assay_op_linear_t_steady(assay_rows y, assay_rows x, const float *w, int64_t w_stride,
+                              bool add)
+{
+    ASSAY_BUG_IF(y.n != x.n);
+#pragma omp parallel for schedule(static) if (y.n * y.width * x.width > MANY)
+    for (int64_t t = 0; t < y.n; t++) {
+        if (!add)
+            memset(y.at + t * y.stride, 0, (size_t)y.width * sizeof *y.at);
+        add_rows(y.at + t * y.stride, x.at + t * x.stride, w, w_stride, y.width, x.width);
+    }
 }
 
 void assay_op_linear_t(assay_rows y, assay_rows x, const float *w, int64_t w_stride, bool add)

@@ -71,7 +71,8 @@ typedef enum {
     ASSAY_KV_B_NEXT_HEAD,       /* every head's rows are those of the next one */
     ASSAY_KV_B_KEY_RESTRIDED,   /* key half put together as [N, L], that memory read as [L, N] */
     ASSAY_KV_B_SPLIT_EXCHANGED, /* the product is right; its cut into k and v takes values first */
-    ASSAY_KV_B_SPLIT_BY_KIND    /* cut as [all keys | all values] instead of per head */
+    ASSAY_KV_B_SPLIT_BY_KIND,   /* cut as [all keys | all values] instead of per head */
+    ASSAY_KV_B_FIRST_HEAD       /* every head's rows are those of head 0 (a stride of 0) */
 } assay_kv_b_view;
 typedef enum {
     ASSAY_BIAS_SELECTION_ONLY,
@@ -134,6 +135,19 @@ typedef enum {
     ASSAY_PARTS_ALL    /* merge_at keys each, all at once */
 } assay_parts;
 
+/* Stored types of a cache that keep a scale: blocks of 32 with a float16 one, or a row with one. */
+typedef enum { ASSAY_CODEC_NONE, ASSAY_CODEC_Q8_0, ASSAY_CODEC_F8E4M3 } assay_codec;
+
+/* What a reader of the cache makes of its bytes. */
+typedef enum {
+    ASSAY_MISREAD_NOTHING,
+    ASSAY_MISREAD_BF16_AS_F16,
+    ASSAY_MISREAD_F16_AS_BF16,
+    ASSAY_MISREAD_SCALE_ONE,        /* codes without their scale */
+    ASSAY_MISREAD_SCALE_POWER_OF_2, /* the scale's exponent alone */
+    ASSAY_MISREAD_SCALE_ZERO
+} assay_misread;
+
 typedef struct assay_knobs {
     /* norms: 0 in_norm, 1 q_a, 2 kv_a, 3 ffn.in_norm, 4 final, 5 indexer's layer norm */
     double eps[ASSAY_N_NORMS];
@@ -151,6 +165,10 @@ typedef struct assay_knobs {
     int key_limit;       /* keys from this one on are not seen; 0: no limit */
     int key_row_shift;   /* slot j of the cache holds key j - shift (no such key: zeros); 0 */
     int value_row_shift; /* the same for values; 0 */
+    int key_wrap;        /* key and value j are those of j mod n; 0: as they are */
+    double key_extra;    /* keys of zeros that every row sees besides; 0 */
+    assay_codec codec;   /* how the cache stores keys and values */
+    assay_misread misread;
     double key_scale, value_scale; /* what attention reads = stored x scale; 1 */
     bool kv_heads_modulo;          /* llama: head h uses h mod G for h / (H / G) */
     assay_kv_b_view kv_b;
@@ -191,6 +209,12 @@ typedef struct assay_knobs {
     /* multi-token prediction layers */
     bool nextn_concat_exchanged; /* hidden half first, then the embedding's */
     bool nextn_hidden_raw;       /* hidden state before the final norm */
+    bool nextn_embed_lost;       /* the embedding of the first row is zero */
+    /* products */
+    int read_beyond; /* elements behind the end of both rows (the next rows' first ones) enter too
+                      */
+    int tile_rest;   /* rows of an incomplete tile of n rows behind complete ones use half of the
+                        inputs */
     /* weights */
     int weight_layer_shift; /* layer n computes with layer n + shift's weights */
     int expert_parts;       /* of experts, only gate (1), up (2), down (4) do so; 0: all weights */

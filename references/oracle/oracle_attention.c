@@ -42,32 +42,14 @@ static assay_status beside(double **out, int64_t n, const double *a, int64_t a_s
     return ASSAY_OK;
 }
 
-/* What the cache hands back: rows shifted to other slots, scaled, rounded. */
-static assay_status through_cache(double *rows, int64_t n, int64_t width, int shift, double scale,
-                                  assay_dtype format)
-{
-    if (shift) {
-        double *copy;
-        ASSAY_TRY(assay_alloc(&copy, (size_t)(n * width), sizeof *copy, "shifted rows"));
-        for (int64_t j = 0; j < n; j++)
-            if (j - shift >= 0 && j - shift < n)
-                memcpy(copy + j * width, rows + (j - shift) * width, (size_t)width * sizeof *copy);
-        memcpy(rows, copy, (size_t)(n * width) * sizeof *rows);
-        free(copy);
-    }
-    for (int64_t i = 0; i < n * width; i++)
-        rows[i] *= scale;
-    assay_oracle_round(rows, n * width, format);
-    return ASSAY_OK;
-}
-
 static assay_status heads_latent(heads *a, const oracle_call *c)
 {
     const assay_oracle_shape *s = &c->eval->oracle->shape;
     int64_t L = s->n_rank_kv, R = s->d_rope;
     ASSAY_TRY(beside(&a->q, c->n_tokens * s->n_head, c->in[0], L, L, c->in[1], R));
     ASSAY_TRY(beside(&a->k, c->n_keys, c->in[2], L, L, c->in[3], R));
-    ASSAY_TRY(beside(&a->v, c->n_keys, c->in[2], L, L, NULL, 0));
+    assay_oracle_through_codec(a->k, c->n_keys, L + R, c->eval->knobs); /* one row holds both */
+    ASSAY_TRY(beside(&a->v, c->n_keys, a->k, L + R, L, NULL, 0));
     a->n_key = a->v_heads = 1;
     a->width = L + R;
     a->v_width = L;
@@ -87,6 +69,9 @@ static assay_status heads_expanded(heads *a, const oracle_call *c)
     ASSAY_TRY(beside(&a->k, c->n_keys * G, c->in[2], K, K, NULL, 0));
     if (c->in[3])
         ASSAY_TRY(beside(&a->v, c->n_keys * G, c->in[3], s->d_value, s->d_value, NULL, 0));
+    assay_oracle_through_codec(a->k, c->n_keys, G * K, c->eval->knobs);
+    if (a->v)
+        assay_oracle_through_codec(a->v, c->n_keys, G * s->d_value, c->eval->knobs);
     a->n_key = a->v_heads = G;
     a->width = K;
     a->v_width = s->d_value;
@@ -237,12 +222,24 @@ static void merge_all(double *p, double *part, const double *s, int64_t n, const
     }
 }
 
+/* The same over n_zeros keys of zeros besides. */
+static double with_zeros(double *p, int64_t n, double lse, double n_zeros)
+{
+    double most = lse > 0 ? lse : 0;
+    double all = most + log(exp(lse - most) + n_zeros * exp(-most));
+    for (int64_t j = 0; j < n; j++)
+        p[j] *= exp(lse - all);
+    return all;
+}
+
 /* Probabilities of one row; other: scratch of n. */
 static double probabilities(double *p, double *other, const double *s, int64_t n,
                             const assay_knobs *k)
 {
     int64_t cut = k->merge_at;
     double lse = softmax_of(p, s, n, 0, n);
+    if (k->key_extra > 0 && lse > -HUGE_VAL)
+        lse = with_zeros(p, n, lse, k->key_extra);
     if (cut <= 0 || cut >= n)
         return lse;
     if (k->merge_parts == ASSAY_PARTS_ALL) {
@@ -332,12 +329,12 @@ static assay_status prepare(heads *a, const oracle_call *c)
                   (c->point == ASSAY_POINT_O_LATENT ||
                    (c->eval->pass->latent && c->point != ASSAY_POINT_KERNEL_OUT));
     ASSAY_TRY(latent ? heads_latent(a, c) : heads_expanded(a, c));
-    ASSAY_TRY(through_cache(a->k, c->n_keys, a->n_key * a->width, k->key_row_shift, k->key_scale,
-                            k->round_cache));
+    ASSAY_TRY(assay_oracle_from_slots(a->k, c->n_keys, a->n_key * a->width, k->key_row_shift,
+                                      k->key_wrap, k->key_scale));
     if (!a->v)
         return ASSAY_OK;
-    return through_cache(a->v, c->n_keys, a->v_heads * a->v_width, k->value_row_shift,
-                         k->value_scale, k->round_cache);
+    return assay_oracle_from_slots(a->v, c->n_keys, a->v_heads * a->v_width, k->value_row_shift,
+                                   k->key_wrap, k->value_scale);
 }
 
 assay_status assay_oracle_op_attention(double *out, const oracle_call *c)

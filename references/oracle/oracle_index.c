@@ -66,7 +66,8 @@ assay_status assay_oracle_op_index_scores(double *out, const oracle_call *c)
     ASSAY_GO(assay_alloc(&keys, (size_t)(S * J), sizeof *keys, "indexer keys"));
     ASSAY_GO(assay_alloc(&seen, (size_t)(T * S), 1, "indexer mask"));
     memcpy(keys, c->in[2], (size_t)(S * J) * sizeof *keys);
-    assay_oracle_round(keys, S * J, k->round_cache);
+    assay_oracle_through_codec(keys, S, J, k);
+    ASSAY_GO(assay_oracle_from_slots(keys, S, J, 0, k->key_wrap, 1));
     sums to = {out, dots + 2 * T * S, dots + 3 * T * S};
     ASSAY_GO(sum_heads(&to, dots, exact ? NULL : dots + T * S, keys, c));
     ASSAY_GO(assay_oracle_mask(seen, c, NULL));

@@ -85,6 +85,8 @@ assay_status assay_oracle_kv_b_head(double *key, double *value, const oracle_cal
     double *rows;
     if (call->eval->knobs->kv_b == ASSAY_KV_B_NEXT_HEAD)
         head = (head + 1) % s->n_head;
+    if (call->eval->knobs->kv_b == ASSAY_KV_B_FIRST_HEAD)
+        head = 0;
     ASSAY_TRY(assay_alloc(&rows, (size_t)(2 * (N + V) * L), sizeof *rows, "a head of kv_b"));
     double *turned = rows + (N + V) * L;
     assay_status status = read_head(rows, turned, call, head);

@@ -232,6 +232,12 @@ assay_status assay_oracle_vector(const double **out, oracle_eval *eval, int laye
 /* Selection bias of a layer's router; *bias NULL where the file has none. */
 assay_status assay_oracle_route_bias(const double **bias, oracle_eval *eval, int layer);
 
+/* oracle_cache.c: rows of the cache in its stored format, as a reader takes them; then from the
+ * slots that are read, scaled. */
+void assay_oracle_through_codec(double *rows, int64_t n, int64_t width, const assay_knobs *knobs);
+assay_status assay_oracle_from_slots(double *rows, int64_t n, int64_t width, int shift, int wrap,
+                                     double scale);
+
 /* oracle_pass.c */
 assay_status assay_oracle_value(const double **out, oracle_eval *eval, int step, assay_point point,
                                 int layer);

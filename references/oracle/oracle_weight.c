@@ -331,6 +331,40 @@ static assay_status rounded_rows(double **out, const double *x, int64_t ldx, int
     return ASSAY_OK;
 }
 
+/* Products that run over the ends of their rows: the next rows' first elements enter too. */
+static assay_status read_beyond(double *y, int64_t ldy, const double *x, int64_t ldx, int64_t m,
+                                assay_oracle *oracle, const oracle_matrix *w, oracle_part part,
+                                int64_t n)
+{
+    double *row;
+    ASSAY_TRY(assay_alloc(&row, (size_t)w->cols, sizeof *row, "a row of a weight"));
+    assay_status s = ASSAY_OK;
+    n = n < part.n_cols ? n : part.n_cols;
+    for (int64_t r = 0; r + 1 < part.n_rows && s == ASSAY_OK; r++) {
+        s = assay_oracle_row(row, oracle, w, part.slice, part.row + r + 1);
+        for (int64_t t = 0; t + 1 < m && s == ASSAY_OK; t++)
+            for (int64_t i = 0; i < n; i++)
+                y[t * ldy + r] += x[(t + 1) * ldx + i] * row[part.col + i];
+    }
+    free(row);
+    return s;
+}
+
+/* Rows of an incomplete last tile, computed from the first half of the inputs. */
+static assay_status tile_rest(double *y, int64_t ldy, const double *x, int64_t ldx, int64_t m,
+                              assay_oracle *oracle, const oracle_matrix *w, oracle_part part,
+                              const assay_knobs *knobs)
+{
+    int64_t rest = m % knobs->tile_rest, first = m - rest;
+    assay_knobs right = *knobs;
+    right.tile_rest = right.read_beyond = 0;
+    part.n_cols /= 2;
+    if (rest == 0 || first == 0 || part.n_cols == 0)
+        return ASSAY_OK;
+    return assay_oracle_product(y + first * ldy, ldy, x + first * ldx, ldx, rest, oracle, w, part,
+                                &right);
+}
+
 assay_status assay_oracle_product(double *y, int64_t ldy, const double *x, int64_t ldx, int64_t m,
                                   assay_oracle *oracle, const oracle_matrix *w, oracle_part part,
                                   const assay_knobs *knobs)
@@ -353,6 +387,10 @@ assay_status assay_oracle_product(double *y, int64_t ldy, const double *x, int64
         ASSAY_GO(assay_oracle_multiply(y + done, ldy, x, ldx, &rows, m, n, part.n_cols, f32));
         done += n;
     }
+    if (knobs->read_beyond > 0)
+        ASSAY_GO(read_beyond(y, ldy, x, ldx, m, oracle, w, part, knobs->read_beyond));
+    if (knobs->tile_rest > 0)
+        s = tile_rest(y, ldy, x, ldx, m, oracle, w, part, knobs);
 out:
     free(rounded);
     return s;

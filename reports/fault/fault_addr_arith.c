@@ -45,6 +45,41 @@ const assay_fault_kind assay_fault_kinds_addr_arith[] = {
      .value = 1,
      .needs = ASSAY_NEEDS_GQA,
      .home = "attn.probs attn.kernel_out attn.lse"},
+    {.name = "kv-b-stride-0",
+     .about = "every head reads head 0 of kv_b: a stride of 0",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_KV_B_VIEW,
+     .value = 5,
+     .needs = ASSAY_NEEDS_MLA,
+     .home = "attn.kv_b attn.q_latent attn.kernel_out"},
+    {.name = "view-dense",
+     .about = "the norm behind q_a, a view into the merged projection, takes its rows for dense",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_VIEW_STRIDE,
+     .value = 1,
+     .n_ints = 1,
+     .ints = {ASSAY_POINT_Q_A},
+     .needs = ASSAY_NEEDS_RANK_Q,
+     .home = "attn.q_a_norm"},
+    {.name = "slot-wraps",
+     .about = "the product of slot and row size wraps: slot 8 is read at slot 0",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_KV_WRAP,
+     .value = 8,
+     .home = "attn.probs attn.kernel_out attn.o_latent attn.lse attn.index.scores",
+     .run = {.page_size = 4}},
+    {.name = "row-wraps",
+     .about = "the product of row and width wraps: rows from 5 on land on the first ones",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_ROW_WRAP,
+     .value = 5,
+     .n_ints = 1,
+     .ints = {ASSAY_ROLE_ATTN_OUTPUT},
+     .home = "attn.proj"},
     {0}};
 
 static assay_status offer(assay_home *home, const assay_knobs *knobs, const char *kind,
@@ -155,6 +190,135 @@ static assay_status try_inputs(assay_home *home)
     return ASSAY_OK;
 }
 
+/* Rows 0 ... n - 1 are right; whoever sees more keys reads those from n on at the first slots. */
+static assay_status try_slot_wrap(assay_home *home)
+{
+    const assay_judged *j = home->judged;
+    const assay_run_step *step =
+        assay_run_step_at(assay_forced_run(home->forced), j->prompt, j->step);
+    int64_t n_keys = step->first_position + step->n_tokens, wrong = n_keys;
+    int64_t tokens = j->point == ASSAY_POINT_PROBS ? j->n_rows / home->shape->n_head : j->n_rows;
+    char text[320];
+    for (int64_t r = 0; r < j->n_rows; r++) {
+        double error = 0, size = 0;
+        int64_t at = step->first_position + step->n_tokens - tokens + r % tokens;
+        for (int64_t i = r * j->n_cols; i < (r + 1) * j->n_cols; i++) {
+            double d = home->got[i] - home->expected[i];
+            error += isfinite(d) ? d * d : 0;
+            size += isfinite(home->expected[i]) ? home->expected[i] * home->expected[i] : 0;
+        }
+        if (error > 36 * j->floor_row_median * j->floor_row_median * size && at < wrong)
+            wrong = at;
+    }
+    for (int64_t n = 1; n < n_keys; n++) {
+        if ((n & (n - 1)) != 0 && n != wrong)
+            continue;
+        assay_knobs knobs = *home->knobs;
+        knobs.key_wrap = (int)n;
+        snprintf(text, sizeof text, "slot %lld and those behind are read at slot 0 and behind",
+                 (long long)n);
+        ASSAY_TRY(assay_home_offer_variant(
+            home, &knobs,
+            &(assay_offer_text){.kind = "a product of slot and size wraps",
+                                .family = "attention",
+                                .complexity = 0.5,
+                                .fitted = json_pack("{s:i}", "slots", (int)n),
+                                .evidence = text}));
+    }
+    return ASSAY_OK;
+}
+
+/* Rows from n on are zero, and the last of those that map there lies on each of the first n. */
+static assay_status try_row_wrap(assay_home *home)
+{
+    const assay_judged *j = home->judged;
+    int64_t rows = j->n_rows, cols = j->n_cols, n = rows;
+    char text[320];
+    for (int64_t r = rows - 1; r >= 0; r--) {
+        bool zero = true;
+        for (int64_t i = 0; i < cols && zero; i++)
+            zero = home->got[r * cols + i] == 0;
+        if (!zero)
+            break;
+        n = r;
+    }
+    if (n == 0 || n == rows)
+        return ASSAY_OK;
+    memset(home->scratch, 0, (size_t)home->n * sizeof *home->scratch);
+    for (int64_t r = 0; r < rows; r++)
+        memcpy(home->scratch + r % n * cols, home->expected + r * cols,
+               (size_t)cols * sizeof *home->scratch);
+    snprintf(text, sizeof text,
+             "rows %lld ... %lld are zero and lie on rows 0 ...: row r was stored at r mod %lld",
+             (long long)n, (long long)rows - 1, (long long)n);
+    return assay_home_offer(home, home->scratch,
+                            &(assay_offer_text){.kind = "a product of row and width wraps",
+                                                .complexity = 0.3,
+                                                .fitted = json_pack("{s:i}", "rows", (int)n),
+                                                .evidence = text});
+}
+
+/* Puts what the run has at a point, rows taken from a merged buffer as if it were dense. */
+static assay_status offer_dense(assay_home *home, const double *merged, int64_t width,
+                                int64_t stride)
+{
+    const assay_judged *j = home->judged;
+    const assay_run_step *at =
+        assay_run_step_at(assay_forced_run(home->forced), j->prompt, j->step);
+    assay_pass_options options = {.latent = assay_forced_is_latent(home->forced, j->prompt),
+                                  .knobs = home->knobs};
+    assay_pass *pass;
+    double *dense = NULL;
+    int step;
+    char text[320];
+    ASSAY_TRY(assay_pass_new(&pass, assay_forced_oracle(home->forced), &options));
+    assay_status s = ASSAY_OK;
+    ASSAY_GO(assay_alloc(&dense, (size_t)(at->n_tokens * width), sizeof *dense, "a view"));
+    memcpy(dense, merged, (size_t)(at->n_tokens * width) * sizeof *dense);
+    ASSAY_GO(assay_pass_add_step(&step, pass, at->tokens, at->n_tokens, at->first_position));
+    ASSAY_GO(assay_pass_put(pass, step, ASSAY_POINT_Q_A, j->layer, dense, at->n_tokens * width));
+    ASSAY_GO(assay_pass_expect(home->scratch, pass, step, j->point, j->layer, home->knobs));
+    snprintf(text, sizeof text,
+             "row t of the view is read at t x %lld of the merged buffer, whose rows are %lld wide",
+             (long long)width, (long long)stride);
+    s = assay_home_offer(home, home->scratch,
+                         &(assay_offer_text){.kind = "rows of a view taken for dense",
+                                             .complexity = 0.3,
+                                             .evidence = text});
+out:
+    free(dense);
+    assay_pass_free(pass);
+    return s;
+}
+
+/* q_a and kv_a are views into one buffer [q_a | kv_a]; the norm reads the first. */
+static assay_status try_view(assay_home *home)
+{
+    const assay_judged *j = home->judged;
+    double *parts[2] = {NULL, NULL}, *merged = NULL;
+    int64_t n[2], rows = j->n_rows;
+    if (!assay_home_is(home, ASSAY_POINT_Q_A_NORM) || rows < 2 || j->first_row > 0 ||
+        j->n_interval > 0)
+        return ASSAY_OK;
+    assay_status s = assay_home_value(&parts[0], &n[0], home, ASSAY_POINT_Q_A, j->layer);
+    if (s == ASSAY_OK)
+        s = assay_home_value(&parts[1], &n[1], home, ASSAY_POINT_KV_A, j->layer);
+    if (s == ASSAY_OK)
+        s = assay_alloc(&merged, (size_t)(n[0] + n[1]), sizeof *merged, "a merged buffer");
+    if (s == ASSAY_OK) {
+        int64_t a = n[0] / rows, b = n[1] / rows;
+        for (int64_t t = 0; t < rows; t++) {
+            memcpy(merged + t * (a + b), parts[0] + t * a, (size_t)a * sizeof *merged);
+            memcpy(merged + t * (a + b) + a, parts[1] + t * b, (size_t)b * sizeof *merged);
+        }
+        s = offer_dense(home, merged, a, a + b);
+    }
+    free(merged);
+    free(parts[0]);
+    free(parts[1]);
+    return s == ASSAY_MISSING ? ASSAY_OK : s;
+}
+
 assay_status assay_fault_match_addr_arith(assay_home *home)
 {
     const assay_judged *j = home->judged;
@@ -190,6 +354,9 @@ assay_status assay_fault_match_addr_arith(assay_home *home)
         ASSAY_TRY(offer(home, &knobs, "key half of kv_b transposed",
                         "kv_b's key half, put together and read with the strides of its "
                         "transpose, gives the value"));
+        knobs.kv_b = ASSAY_KV_B_FIRST_HEAD;
+        ASSAY_TRY(offer(home, &knobs, "a stride of 0 over heads",
+                        "kv_b's head 0 in the place of every head gives the value"));
         knobs.kv_b = ASSAY_KV_B_VALUE_TRANSPOSED;
         ASSAY_TRY(offer(home, &knobs, "value half of kv_b transposed",
                         "the memory of kv_b's value half read as its transpose gives the value"));
@@ -207,6 +374,11 @@ assay_status assay_fault_match_addr_arith(assay_home *home)
     }
     if (assay_home_settled(home))
         return ASSAY_OK;
-    ASSAY_TRY(try_inputs(home));
-    return try_rows(home);
+    if (assay_home_attends(home) || j->point == ASSAY_POINT_INDEX_SCORES)
+        ASSAY_TRY(try_slot_wrap(home));
+    ASSAY_TRY(try_row_wrap(home));
+    ASSAY_TRY(try_view(home));
+    if (!assay_home_settled(home))
+        ASSAY_TRY(try_inputs(home));
+    return assay_home_settled(home) ? ASSAY_OK : try_rows(home);
 }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/role.h"
 #include "reports/home_blocks.h"
 
 const assay_fault_kind assay_fault_kinds_kernel_case[] = {
@@ -17,6 +18,25 @@ const assay_fault_kind assay_fault_kinds_kernel_case[] = {
      .seam = ASSAY_SEAM_ACTIVATION_GELU,
      .value = 1,
      .home = "ffn.act moe.shared.act moe.expert.act"},
+    {.name = "tile-rest",
+     .about = "the output projection uses half of the inputs in an incomplete tile of rows",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_TILE_REST,
+     .value = 8,
+     .n_ints = 1,
+     .ints = {ASSAY_ROLE_ATTN_OUTPUT},
+     .home = "attn.proj"},
+    {.name = "tile-rest-shared",
+     .about = "the shared expert's up projection does",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_TILE_REST,
+     .value = 16,
+     .n_ints = 1,
+     .ints = {ASSAY_ROLE_UP_SHEXP},
+     .needs = ASSAY_NEEDS_SHARED_EXPERT,
+     .home = "moe.shared.up"},
     {0}};
 
 /* True when everything before `border` along the axis is right and what is behind is not. */
@@ -92,6 +112,36 @@ static assay_status try_activations(assay_home *home)
     return ASSAY_OK;
 }
 
+/* Rows of an incomplete last tile computed from half of the inputs. Tiles that leave the same rest
+ * are told apart only by other steps. */
+static assay_status try_tiles(assay_home *home)
+{
+    const assay_judged *j = home->judged;
+    char text[320];
+    int64_t last = -1;
+    if (!assay_home_multiplies(home) || j->first_row > 0)
+        return ASSAY_OK;
+    for (int tile = 128; tile >= 4; tile /= 2) {
+        assay_knobs knobs = *home->knobs;
+        int64_t rest = j->n_rows % tile;
+        if (rest == 0 || rest == last || tile > j->n_rows)
+            continue;
+        last = rest;
+        knobs.tile_rest = tile;
+        snprintf(text, sizeof text,
+                 "the last %lld rows, an incomplete tile of %d, use the first half of the inputs "
+                 "only",
+                 (long long)rest, tile);
+        ASSAY_TRY(assay_home_offer_variant(
+            home, &knobs,
+            &(assay_offer_text){.kind = "wrong in an incomplete tile",
+                                .complexity = 0.6,
+                                .fitted = json_pack("{s:i}", "rows", (int)rest),
+                                .evidence = text}));
+    }
+    return ASSAY_OK;
+}
+
 assay_status assay_fault_match_kernel_case(assay_home *home)
 {
     const assay_judged *j = home->judged;
@@ -101,6 +151,9 @@ assay_status assay_fault_match_kernel_case(assay_home *home)
         assay_home_covers(home, ASSAY_POINT_SHARED_ACT) ||
         assay_home_covers(home, ASSAY_POINT_MOE_EXPERT_ACT))
         ASSAY_TRY(try_activations(home));
+    if (assay_home_settled(home))
+        return ASSAY_OK;
+    ASSAY_TRY(try_tiles(home));
     if (assay_home_settled(home))
         return ASSAY_OK;
     if (!assay_home_best(home))

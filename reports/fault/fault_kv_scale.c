@@ -24,6 +24,22 @@ const assay_fault_kind assay_fault_kinds_kv_scale[] = {
      .seam = ASSAY_SEAM_KV_SCALE,
      .value = 2,
      .home = "attn.probs attn.kernel_out attn.o_latent attn.lse attn.index.scores"},
+    {.name = "cache-scale-lost",
+     .about = "rows of an 8-bit cache read without their scale",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_KV_ROW_SCALE,
+     .value = 1,
+     .home = "attn.probs attn.kernel_out attn.o_latent attn.lse attn.index.scores",
+     .run = {.cache = ASSAY_CACHE_F8E4M3}},
+    {.name = "cache-scale-zero",
+     .about = "the scale of an 8-bit cache is never set: 0",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_KV_ROW_SCALE,
+     .value = 3,
+     .home = "attn.probs attn.kernel_out attn.o_latent attn.lse attn.index.scores",
+     .run = {.cache = ASSAY_CACHE_Q8_0}},
     {0}};
 
 static assay_status try_side(assay_home *home, bool keys)
@@ -45,6 +61,48 @@ static assay_status try_side(assay_home *home, bool keys)
                             .complexity = 1.1,
                             .fitted = json_pack("{s:f}", keys ? "key scale" : "value scale", best),
                             .evidence = text});
+}
+
+/* The run's own log-sum-exp is the logarithm of the number of keys: keys are zero, too. */
+static bool scores_are_zero(assay_home *home)
+{
+    const assay_judged *j = home->judged;
+    const assay_run_step *step =
+        assay_run_step_at(assay_forced_run(home->forced), j->prompt, j->step);
+    double *lse;
+    int64_t n, n_head = home->shape->n_head;
+    if (assay_home_value(&lse, &n, home, ASSAY_POINT_LSE, j->layer) != ASSAY_OK)
+        return false;
+    int64_t last = step->first_position + step->n_tokens, rows = n / n_head;
+    bool zero = n > 0;
+    for (int64_t i = 0; i < n && zero; i++)
+        zero = fabs(lse[i] - log((double)(last - rows + i / n_head + 1))) < 1e-3;
+    free(lse);
+    return zero;
+}
+
+/* A cache that keeps a scale, and a reader that does not use it. */
+static assay_status try_codec(assay_home *home)
+{
+    static const struct {
+        assay_misread misread;
+        const char *kind, *text;
+    } ways[] = {
+        {ASSAY_MISREAD_SCALE_ONE, "cache read without its scale",
+         "the codes of the cache, without the scale they were written with, give the value"},
+        {ASSAY_MISREAD_SCALE_ZERO, "scale of the cache is zero",
+         "rows of the cache times a scale of 0 give the value"}};
+    for (size_t i = 0; i < 2 && home->knobs->codec != ASSAY_CODEC_NONE; i++) {
+        assay_knobs knobs = *home->knobs;
+        knobs.misread = ways[i].misread;
+        ASSAY_TRY(assay_home_offer_variant(
+            home, &knobs,
+            &(assay_offer_text){.kind = ways[i].kind,
+                                .family = "attention",
+                                .complexity = i == 1 && scores_are_zero(home) ? -0.1 : 0.2,
+                                .evidence = ways[i].text}));
+    }
+    return ASSAY_OK;
 }
 
 static assay_status try_both(assay_home *home)
@@ -110,6 +168,8 @@ assay_status assay_fault_match_kv_scale(assay_home *home)
     char text[320];
     if (j->against || j->is_ids)
         return ASSAY_OK;
+    if (assay_home_attends(home) || j->point == ASSAY_POINT_INDEX_SCORES)
+        ASSAY_TRY(try_codec(home));
     if (assay_home_attends(home)) {
         if (assay_home_settled(home)) /* the scale of the logits says as much about keys */
             return ASSAY_OK;

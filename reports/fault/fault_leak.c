@@ -1,14 +1,44 @@
 /*
- * LEAK: a statistic (amax, group scale) was taken over foreign rows. Either some rows are the
- * expected ones times a factor of their own and the others are right; or all values are whole
- * multiples of one step, that of 8-bit codes for larger values than there are.
+ * LEAK: values outside the valid rows enter valid ones: a statistic (amax, group scale) taken over
+ * foreign rows, or products that run over the ends of their rows.
  */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
+#include "engine/role.h"
 #include "reports/home.h"
 
 const assay_fault_kind assay_fault_kinds_leak[] = {
+    {.name = "leak-amax",
+     .about = "the stream kept in 8 bits under one scale that padding rows enter",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_SHARED_SCALE,
+     .value = 4,
+     .n_ints = 2,
+     .ints = {ASSAY_POINT_ATTN_RESID, 8},
+     .home = "attn_resid",
+     .run = {.pad_to = 8}},
+    {.name = "leak-next-scale",
+     .about = "normed rows kept in 8 bits, each read with the next row's scale",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_SHARED_SCALE,
+     .value = 3,
+     .n_ints = 1,
+     .ints = {ASSAY_POINT_FFN_NORM},
+     .home = "ffn.in_norm"},
+    {.name = "leak-row-end",
+     .about = "the output projection reads beyond the ends of its rows",
+     .weakest = 2,
+     .strongest = 16,
+     .seam = ASSAY_SEAM_READ_BEYOND,
+     .value = 4,
+     .n_ints = 1,
+     .ints = {ASSAY_ROLE_ATTN_OUTPUT},
+     .home = "attn.proj"},
     {.name = "pad-scale",
      .about = "attention's normalised input in 8 bits, its scale taken over padding rows too",
      .weakest = NAN,
@@ -30,6 +60,15 @@ const assay_fault_kind assay_fault_kinds_leak[] = {
      .home = "ffn.in_norm",
      .device = true},
     {0}};
+
+static double largest(const double *x, int64_t n)
+{
+    double most = 0;
+    for (int64_t i = 0; i < n; i++)
+        if (isfinite(x[i]))
+            most = fmax(most, fabs(x[i]));
+    return most;
+}
 
 #define CODES 127       /* of 8 bits, either sign */
 #define LEAST_VALUES 16 /* that a step is believed for */
@@ -88,15 +127,91 @@ static assay_status offer_coarse(assay_home *home)
                             .evidence = text});
 }
 
+/* Codes of row t under its own scale, read with row u's; returns what the scale was, 0: not so. */
+static double recode(double *out, const assay_home *home, int64_t t, int64_t u)
+{
+    int64_t n = home->judged->n_cols, n_right = 0;
+    const double *x = home->expected + t * n, *got = home->got + t * n;
+    double own = largest(x, n) / 127, cross = 0, square = 0;
+    if (!(own > 0))
+        return 0;
+    for (int64_t i = 0; i < n; i++) {
+        double code = nearbyint(x[i] / own);
+        cross += got[i] * code;
+        square += code * code;
+    }
+    double read = cross / square, want = largest(home->expected + u * n, n) / 127;
+    for (int64_t i = 0; i < n; i++) {
+        double code = nearbyint(got[i] / read), ideal = x[i] / own;
+        bool right = fabs(code - ideal) <= 0.55 + fabs(ideal) / 256;
+        out[t * n + i] = right ? code * read : x[i];
+        n_right += right;
+    }
+    return fabs(read / want - 1) < 0.02 && n_right > n - n / 16 ? read : 0;
+}
+
+static assay_status try_neighbour_scale(assay_home *home, int side)
+{
+    const assay_judged *j = home->judged;
+    char text[320];
+    int64_t n_other = 0;
+    for (int64_t t = 0; t < j->n_rows; t++) {
+        int64_t u = t + side;
+        bool inside = u >= 0 && u < j->n_rows;
+        if (!recode(home->scratch, home, t, inside ? u : t))
+            return ASSAY_OK;
+        n_other += inside;
+    }
+    if (n_other == 0)
+        return ASSAY_OK;
+    snprintf(text, sizeof text,
+             "each row holds 8-bit codes under its own largest element, read with the scale of the "
+             "row %s it",
+             side > 0 ? "behind" : "before");
+    return assay_home_offer(home, home->scratch,
+                            &(assay_offer_text){.kind = "another row's scale",
+                                                .complexity = 0.5,
+                                                .fitted = json_pack("{s:i}", "rows off", side),
+                                                .evidence = text});
+}
+
+static assay_status try_row_ends(assay_home *home)
+{
+    static const int counts[] = {1, 2, 3, 4, 8, 16, 32};
+    char text[320];
+    if (!assay_home_multiplies(home) || home->judged->n_rows < 2)
+        return ASSAY_OK;
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        assay_knobs knobs = *home->knobs;
+        knobs.read_beyond = counts[i];
+        snprintf(text, sizeof text,
+                 "%d elements behind the end of each row of activations and weight (the next rows' "
+                 "first ones) enter the products",
+                 counts[i]);
+        ASSAY_TRY(assay_home_offer_variant(
+            home, &knobs,
+            &(assay_offer_text){.kind = "read beyond the ends of rows",
+                                .complexity = 0.5,
+                                .fitted = json_pack("{s:i}", "elements", counts[i]),
+                                .evidence = text}));
+    }
+    return ASSAY_OK;
+}
+
 assay_status assay_fault_match_leak(assay_home *home)
 {
     const assay_judged *j = home->judged;
     char text[320];
     if (!j->against && !j->is_ids && j->n_nonfinite == 0)
         ASSAY_TRY(offer_coarse(home));
-    if (j->against || j->is_ids || j->n_rows < 2 || j->n_cols < 16 ||
+    if (j->against || j->is_ids || j->n_cols < 16 ||
         j->point == ASSAY_POINT_PROBS) /* of a softmax: its denominator */
         return ASSAY_OK;
+    ASSAY_TRY(try_neighbour_scale(home, 1));
+    ASSAY_TRY(try_neighbour_scale(home, -1));
+    if (j->n_rows < 2 || assay_home_settled(home))
+        return ASSAY_OK;
+    ASSAY_TRY(try_row_ends(home));
     assay_relation_scale_rows(&home->rel, home->scratch, &home->pair);
     if (home->rel.spread < 1e-3)
         return ASSAY_OK; /* one factor for all */

@@ -1,12 +1,185 @@
 /*
- * STATE-STALE: a value is that of another request of the same run, at the same place.
+ * STATE-STALE: what the cache had of another request was taken for this one's beginning; or a value
+ * is that of another request of the same run, at the same place.
  */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "reports/home_cache.h"
 
-const assay_fault_kind assay_fault_kinds_state_stale[] = {{0}};
+#define CACHED "attn.probs attn.kernel_out attn.o_latent attn.lse attn.index.scores"
+
+const assay_fault_kind assay_fault_kinds_state_stale[] = {
+    {.name = "prefix-hash",
+     .about = "a prefix is found by a hash alone, and all pages have the same one",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_PREFIX_UNCHECKED,
+     .value = 1,
+     .home = CACHED,
+     .global = true,
+     .run = {.page_size = 4, .requests = ASSAY_REQUESTS_PREFIX},
+     .also = {true, ASSAY_SEAM_PREFIX_HASH_BITS, true, -1, 0, {0}}},
+    {.name = "prefix-evicted",
+     .about = "a prefix is found in pages that others have been given since",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_PREFIX_EVICTED,
+     .value = 1,
+     .home = CACHED,
+     .global = true,
+     .run = {.page_size = 8, .requests = ASSAY_REQUESTS_EVICTED}},
+    {0}};
+
+/* Positions of the prompt that were found in the cache, not computed. */
+static int64_t n_found(const assay_run *run, int prompt)
+{
+    const assay_run_prompt *p = assay_run_prompt_at(run, prompt);
+    const assay_run_step *first = p->n_steps ? assay_run_step_at(run, prompt, 0) : NULL;
+    return first && first->is_found ? first->n_tokens : 0;
+}
+
+/* Rows 0 ... n - 1 (by position) of a point in another prompt. Fails: ASSAY_MISSING. */
+static assay_status rows_of(double *out, assay_run *run, int prompt, assay_point point, int layer,
+                            int64_t n, int64_t width)
+{
+    int64_t have = 0;
+    for (int k = 0; k < assay_run_prompt_at(run, prompt)->n_steps && have < n; k++) {
+        const assay_run_step *at = assay_run_step_at(run, prompt, k);
+        const assay_seen *seen = assay_run_find(run, prompt, k, point, layer);
+        int64_t count = 1;
+        double *all;
+        if (!seen || !seen->has_values || at->first_position != have)
+            break;
+        for (int i = 0; i < seen->n_dims; i++)
+            count *= seen->dims[i];
+        if (count != at->n_tokens * width)
+            break;
+        ASSAY_TRY(assay_alloc(&all, (size_t)count, sizeof *all, "another request's rows"));
+        assay_status s = assay_run_read(all, run, seen);
+        int64_t take = at->n_tokens < n - have ? at->n_tokens : n - have;
+        if (s == ASSAY_OK)
+            memcpy(out + have * width, all, (size_t)(take * width) * sizeof *out);
+        free(all);
+        ASSAY_TRY(s);
+        have += take;
+    }
+    return have == n ? ASSAY_OK : assay_fail(ASSAY_MISSING, "another request's rows are not here");
+}
+
+/* Puts the first n rows of another request as this one's, where the model has the point. */
+static assay_status put_other(assay_pass *pass, assay_home *home, int other, assay_point point,
+                              int64_t n)
+{
+    int n_dims;
+    int64_t dims[ASSAY_MAX_DIMS], count = 1;
+    double *rows;
+    if (!assay_oracle_has_point(assay_forced_oracle(home->forced), point, home->judged->layer,
+                                assay_forced_is_latent(home->forced, home->judged->prompt)))
+        return ASSAY_OK;
+    ASSAY_TRY(assay_pass_dims(&n_dims, dims, pass, 0, point, home->judged->layer));
+    for (int i = 0; i < n_dims; i++)
+        count *= dims[i];
+    ASSAY_TRY(assay_alloc(&rows, (size_t)count, sizeof *rows, "another request's rows"));
+    assay_status s = rows_of(rows, assay_forced_run(home->forced), other, point,
+                             home->judged->layer, n, count / n);
+    if (s == ASSAY_OK)
+        s = assay_pass_put(pass, 0, point, home->judged->layer, rows, count);
+    free(rows);
+    return s;
+}
+
+/* What the run shows of this prompt in a step, into another pass. */
+static assay_status put_own(assay_pass *pass, assay_home *home, int step, assay_point point)
+{
+    const assay_judged *j = home->judged;
+    assay_pass *source = assay_forced_pass(home->forced, j->prompt);
+    int n_dims;
+    int64_t dims[ASSAY_MAX_DIMS], count = 1;
+    const double *values;
+    if (!assay_pass_is_put(source, step, point, j->layer))
+        return ASSAY_OK;
+    ASSAY_TRY(assay_pass_dims(&n_dims, dims, source, step, point, j->layer));
+    for (int i = 0; i < n_dims; i++)
+        count *= dims[i];
+    ASSAY_TRY(assay_pass_value(&values, source, step, point, j->layer));
+    return assay_pass_put(pass, step, point, j->layer, values, count);
+}
+
+/* The home's op over the first n rows of another request's cache and this one's own behind them. */
+static assay_status attend_stale(double *out, assay_home *home, int other, int64_t n)
+{
+    static const assay_point points[] = {ASSAY_POINT_K,
+                                         ASSAY_POINT_V,
+                                         ASSAY_POINT_K_ROPE,
+                                         ASSAY_POINT_KV_LATENT,
+                                         ASSAY_POINT_INDEX_K,
+                                         ASSAY_POINT_Q,
+                                         ASSAY_POINT_Q_ROPE,
+                                         ASSAY_POINT_Q_LATENT,
+                                         ASSAY_POINT_INDEX_Q,
+                                         ASSAY_POINT_INDEX_TOPK,
+                                         ASSAY_POINT_INDEX_WEIGHTS};
+    const assay_judged *j = home->judged;
+    assay_run *run = assay_forced_run(home->forced);
+    assay_pass_options options = {.latent = assay_forced_is_latent(home->forced, j->prompt),
+                                  .knobs = home->knobs};
+    assay_pass *pass;
+    ASSAY_TRY(assay_pass_new(&pass, assay_forced_oracle(home->forced), &options));
+    assay_status s = ASSAY_OK;
+    for (int step = 0; step <= j->step; step++) {
+        const assay_run_step *at = assay_run_step_at(run, j->prompt, step);
+        int number;
+        ASSAY_GO(assay_pass_add_step(&number, pass, at->tokens, at->n_tokens, at->first_position));
+        for (size_t i = 0; i < sizeof points / sizeof *points; i++) {
+            if (step > 0)
+                ASSAY_GO(put_own(pass, home, step, points[i]));
+            else if (i < 5)
+                ASSAY_GO(put_other(pass, home, other, points[i], n));
+        }
+    }
+    s = assay_pass_expect(out, pass, j->step, j->point, j->layer, home->knobs);
+out:
+    assay_pass_free(pass);
+    return s;
+}
+
+static assay_status try_found(assay_home *home)
+{
+    const assay_judged *j = home->judged;
+    assay_run *run = assay_forced_run(home->forced);
+    int64_t n = n_found(run, j->prompt);
+    char text[320];
+    double *out;
+    if (n == 0 || !(assay_home_attends(home) || j->point == ASSAY_POINT_INDEX_SCORES))
+        return ASSAY_OK;
+    ASSAY_TRY(assay_alloc(&out, (size_t)home->n, sizeof *out, "a value"));
+    assay_status s = ASSAY_OK;
+    for (int p = 0; p < assay_run_n_prompts(run) && s == ASSAY_OK; p++) {
+        if (p == j->prompt)
+            continue;
+        s = attend_stale(out, home, p, n);
+        if (s == ASSAY_MISSING) {
+            s = ASSAY_OK;
+            continue;
+        }
+        snprintf(
+            text, sizeof text,
+            "positions 0 ... %lld were found in the cache; with those of prompt '%s' the value "
+            "comes out",
+            (long long)n - 1, assay_run_prompt_at(run, p)->name);
+        if (s == ASSAY_OK)
+            s = assay_home_offer(home, out,
+                                 &(assay_offer_text){.kind = "another request's prefix",
+                                                     .family = "cache",
+                                                     .complexity = 0.2,
+                                                     .evidence = text});
+    }
+    free(out);
+    return s;
+}
 
 /* The first keys and values are another request's: a prefix that was taken for known. */
 static assay_status try_prefix(assay_home *home, int prompt)
@@ -55,6 +228,7 @@ assay_status assay_fault_match_state_stale(assay_home *home)
         return ASSAY_OK;
     bool attends = j->point == ASSAY_POINT_PROBS || j->point == ASSAY_POINT_KERNEL_OUT ||
                    j->point == ASSAY_POINT_O_LATENT || j->point == ASSAY_POINT_INDEX_SCORES;
+    ASSAY_TRY(try_found(home));
     for (int p = 0; p < assay_run_n_prompts(run); p++) {
         if (p != j->prompt && attends && !assay_home_best(home) && p < 8)
             ASSAY_TRY(try_prefix(home, p));

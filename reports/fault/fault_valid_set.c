@@ -38,6 +38,29 @@ const assay_fault_kind assay_fault_kinds_valid_set[] = {
      .seam = ASSAY_SEAM_MASK_WINDOW,
      .value = 4,
      .home = "attn.probs attn.kernel_out attn.o_latent attn.lse"},
+    {.name = "keys-beyond",
+     .about = "zeros in reserved slots behind the sequence are seen",
+     .weakest = 4,
+     .strongest = 64,
+     .seam = ASSAY_SEAM_KEYS_BEYOND,
+     .value = 16,
+     .home = "attn.probs attn.kernel_out attn.o_latent attn.lse"},
+    {.name = "empty-row-nan",
+     .about = "a row that sees no key is NaN (the key of the token itself is not seen)",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_EMPTY_ROW,
+     .value = 1,
+     .home = "attn.probs attn.kernel_out attn.o_latent attn.lse",
+     .also = {true, ASSAY_SEAM_MASK_SHIFT, false, -1, 0, {0}}},
+    {.name = "empty-row-mean",
+     .about = "a row that sees no key is the mean of all values (its own key is not seen)",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_EMPTY_ROW,
+     .value = 2,
+     .home = "attn.probs attn.kernel_out attn.o_latent attn.lse",
+     .also = {true, ASSAY_SEAM_MASK_SHIFT, false, -1, 0, {0}}},
     {0}};
 
 /*
@@ -205,6 +228,22 @@ static assay_status try_one_key(assay_home *home, int n_keys)
     return ASSAY_OK;
 }
 
+/* Slots behind the sequence hold zeros: their scores are 0, and they enlarge the denominator. */
+static assay_status try_beyond(assay_home *home)
+{
+    char text[320];
+    double best, rest;
+    assay_knobs knobs = *home->knobs;
+    ASSAY_TRY(assay_home_fit(&best, &rest, home, &knobs, &knobs.key_extra, 0.5, 1 << 17, 19));
+    if (!(best > 0.75) || fabs(best - nearbyint(best)) > 0.02 * best)
+        return ASSAY_OK;
+    knobs.key_extra = nearbyint(best);
+    snprintf(text, sizeof text, "%.0f keys of zeros besides the sequence's own give the value",
+             knobs.key_extra);
+    return offer(home, &knobs, "slots behind the sequence seen", 0.9,
+                 json_pack("{s:f}", "keys", knobs.key_extra), text);
+}
+
 assay_status assay_fault_match_valid_set(assay_home *home)
 {
     const assay_judged *j = home->judged;
@@ -219,5 +258,7 @@ assay_status assay_fault_match_valid_set(assay_home *home)
     ASSAY_TRY(try_ends(home, n_keys));
     if (!assay_home_settled(home))
         ASSAY_TRY(try_windows(home, n_keys));
+    if (!index && !assay_home_settled(home))
+        ASSAY_TRY(try_beyond(home));
     return assay_home_best(home) || index ? ASSAY_OK : try_one_key(home, n_keys);
 }

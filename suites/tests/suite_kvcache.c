@@ -157,13 +157,13 @@ START_TEST(cache_rows_decode_to_what_their_type_can_hold)
     for (int type = 0; type < ASSAY_CACHE_TYPE_COUNT; type++) {
         ck_assert_uint_le(assay_cache_row_bytes((assay_cache_type)type, WIDTH), sizeof bytes);
         assay_cache_row_store(bytes, (assay_cache_type)type, row, WIDTH);
-        assay_cache_row_load(back, (assay_cache_type)type, bytes, WIDTH);
+        assay_cache_row_load(back, (assay_cache_type)type, bytes, WIDTH, ASSAY_CACHE_SCALE_RIGHT);
         ck_assert_msg(distance(back, row, WIDTH) <= bounds[type], "%s: %.3g",
                       assay_cache_type_name((assay_cache_type)type), distance(back, row, WIDTH));
         ck_assert_int_eq(assay_cache_type_find(assay_cache_type_name((assay_cache_type)type)),
                          type);
         assay_cache_row_poison(bytes, (assay_cache_type)type, WIDTH);
-        assay_cache_row_load(back, (assay_cache_type)type, bytes, WIDTH);
+        assay_cache_row_load(back, (assay_cache_type)type, bytes, WIDTH, ASSAY_CACHE_SCALE_RIGHT);
         for (int i = 0; i < WIDTH; i++)
             ck_assert(isnan(back[i]));
     }

@@ -93,6 +93,7 @@ static const seam_case cases[] = {
     S(KV_B_VIEW, 2, NONE, POINT(Q_LATENT), LAYER, LATENT),
     S(KV_B_VIEW, 3, NONE, POINT(KERNEL_OUT), LAYER, LATENT),
     S(KV_B_VIEW, 4, NONE, POINT(KV_B), LAYER, EXPANDED),
+    S(KEYS_BEYOND, 4, NONE, POINT(PROBS), LAYER, EXPANDED),
     S(INDEX_RELU, 0, NONE, POINT(INDEX_SCORES), LAYER, EXPANDED),
     S(INDEX_SCALE, 2, NONE, POINT(INDEX_SCORES), LAYER, EXPANDED),
     S(INDEX_ROPE_LAST, 1, NONE, POINT(INDEX_Q), LAYER, EXPANDED),
@@ -113,6 +114,7 @@ static const seam_case cases[] = {
     S(KV_SLOT, 1, 1, {0}, POINT(PROBS), LAYER, EXPANDED),
     S(KV_SLOT, 1, 1, {3}, POINT(INDEX_SCORES), LAYER, EXPANDED),
     S(KV_DROPPED, 1, 1, {2}, POINT(INDEX_SCORES), LAYER, EXPANDED),
+    S(KV_WRAP, 5, NONE, POINT(INDEX_SCORES), LAYER, EXPANDED),
     S(KV_SCALE, 0.5, 1, {1}, POINT(KERNEL_OUT), LAYER, EXPANDED),
     S(KV_SCALE, 0.5, 1, {2}, POINT(PROBS), LAYER, LATENT),
     S(KV_READ_LAYER, 0, NONE, POINT(INDEX_SCORES), LAYER, EXPANDED),
@@ -143,6 +145,7 @@ static const seam_case cases[] = {
     S(SHARED_SCALE, 3, 1, {POINT(KV_LATENT)}, POINT(KV_LATENT), LAYER, EXPANDED),
     S(READ_BEYOND, 2, 1, {ROLE(ATTN_Q_B)}, POINT(Q), LAYER, EXPANDED),
     S(TILE_REST, 8, 1, {ROLE(ATTN_OUTPUT)}, POINT(PROJ), LAYER, EXPANDED),
+    S(ROW_WRAP, 5, 1, {ROLE(ATTN_OUTPUT)}, POINT(PROJ), LAYER, EXPANDED),
     S(VIEW_STRIDE, 1, 1, {POINT(Q_A)}, POINT(Q_A_NORM), LAYER, EXPANDED),
     S(ROW_COARSE, 3, 2, {POINT(Q), 3}, POINT(Q), LAYER, EXPANDED),
     S(ROW_NOISE, 0.05, 3, {POINT(KERNEL_OUT), 3, 7}, POINT(KERNEL_OUT), LAYER, EXPANDED),
@@ -265,14 +268,15 @@ START_TEST(seam_every_row_has_a_case_here)
         bool there = false;
         for (int i = 0; i < N_CASES; i++)
             there = there || (int)cases[i].seam == seam;
-        bool elsewhere = seam == ASSAY_SEAM_PADDING_FILL || seam == ASSAY_SEAM_EMPTY_ROW ||
-                         seam == ASSAY_SEAM_SELECT_IGNORED ||
-                         seam == ASSAY_SEAM_ROUTER_GROUP_MASK || seam == ASSAY_SEAM_KV_PAGE ||
-                         seam == ASSAY_SEAM_KV_CODEC || seam == ASSAY_SEAM_MERGE ||
-                         seam == ASSAY_SEAM_PREFIX_UNCHECKED ||
-                         seam == ASSAY_SEAM_PREFIX_HASH_BITS || /* suite_kvcache, suite_comm */
-                         (seam >= ASSAY_SEAM_RANK_SLICE && seam <= ASSAY_SEAM_RANK_BIAS) ||
-                         seam >= ASSAY_SEAM_STREAM_WAIT; /* of devices: gpu/suite_gpu_graph.c */
+        bool elsewhere =
+            seam == ASSAY_SEAM_PADDING_FILL || seam == ASSAY_SEAM_EMPTY_ROW ||
+            seam == ASSAY_SEAM_SELECT_IGNORED || seam == ASSAY_SEAM_ROUTER_GROUP_MASK ||
+            seam == ASSAY_SEAM_KV_PAGE || seam == ASSAY_SEAM_KV_CODEC || seam == ASSAY_SEAM_MERGE ||
+            seam == ASSAY_SEAM_PREFIX_UNCHECKED || seam == ASSAY_SEAM_PREFIX_HASH_BITS ||
+            seam == ASSAY_SEAM_PREFIX_EVICTED || seam == ASSAY_SEAM_KV_BLANK ||
+            seam == ASSAY_SEAM_KV_ROW_SCALE || /* suite_kvcache, suite_cases */
+            (seam >= ASSAY_SEAM_RANK_SLICE && seam <= ASSAY_SEAM_RANK_BIAS) ||
+            seam >= ASSAY_SEAM_STREAM_WAIT; /* of devices: gpu/suite_gpu_graph.c */
         ck_assert_msg(there || elsewhere, "seam %s has no case", assay_seam_name((assay_seam)seam));
         ck_assert_int_gt(strlen(assay_seam_meaning((assay_seam)seam)), 10);
     }

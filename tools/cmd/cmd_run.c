@@ -99,6 +99,7 @@ static assay_status open_capture(assay_capture **out, const job *j, const assay_
         .path = j->common->path == ASSAY_PATH_LATENT ? "latent" : "expanded",
         .backend = j->common->backend == ASSAY_BACKEND_CUDA ? "cuda" : "cpu",
         .mode = "eager",
+        .cache = assay_cache_type_name(j->engine.cache_type),
         .n_ranks = comm ? comm->n_ranks : 1,
         .rank = comm ? comm->rank : 0,
     };
