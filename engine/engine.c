@@ -77,6 +77,19 @@ static assay_status check_options(const assay_engine_options *o)
     return ASSAY_OK;
 }
 
+static assay_status check_drafts(const assay_engine *e)
+{
+    const assay_hparams *hp = e->hp;
+    if (hp->n_layer_nextn < 1 || hp->n_layer_nextn > ASSAY_MAX_DRAFTS)
+        return assay_fail(ASSAY_USAGE, "the model has %d layers that predict further tokens",
+                          hp->n_layer_nextn);
+    if (e->options.backend != ASSAY_BACKEND_CPU || e->part.n_ranks > 1)
+        return assay_fail(ASSAY_UNSUPPORTED, "drafts are made on the host, by one rank");
+    if (assay_model_last_layer(e->model) != hp->n_layer - 1)
+        return assay_fail(ASSAY_USAGE, "drafts need the last layer of the trunk");
+    return assay_model_check_nextn(e->model);
+}
+
 static assay_status open_prefixes(assay_engine *e)
 {
     assay_prefix_options how = {.hash_bits = (int)assay_bent(e, ASSAY_SEAM_PREFIX_HASH_BITS, -1, 0),
@@ -113,7 +126,7 @@ assay_status assay_engine_new(assay_engine **out, assay_model *model,
     if (e->options.n_threads <= 0) /* ranks of one machine share its cores */
         e->options.n_threads = e->part.n_ranks > 1 ? 1 : omp_get_num_procs();
     assay_kvcache_options cache = {
-        .n_layer = hp->n_layer,
+        .n_layer = hp->n_layer + (options->draft ? hp->n_layer_nextn : 0),
         .n_sequences = options->max_sequences,
         .n_positions = options->max_positions,
         .width = {[ASSAY_KV_K] = (int64_t)e->part.n_head_kv * hp->d_head,
@@ -131,6 +144,9 @@ assay_status assay_engine_new(assay_engine **out, assay_model *model,
         ASSAY_GO(open_prefixes(e));
     if (e->part.n_ranks > 1)
         ASSAY_GO(same_model(e));
+    if (options->draft)
+        ASSAY_GO(check_drafts(e));
+    e->next_token = -1;
     if (options->backend == ASSAY_BACKEND_CUDA)
         ASSAY_GO(assay_device_open(e));
     *out = e;
@@ -204,6 +220,18 @@ void assay_engine_reset(assay_engine *engine, int sequence)
         engine->step = engine->slots.step = 0;
     if (engine->device)
         assay_device_reset(engine, sequence);
+}
+
+assay_status assay_engine_truncate(assay_engine *engine, int sequence, int64_t n)
+{
+    if (sequence < 0 || sequence >= engine->options.max_sequences || n < 0 ||
+        n > engine->n_past[sequence])
+        return assay_fail(ASSAY_USAGE, "sequence %d cannot be cut to %lld positions", sequence,
+                          (long long)n);
+    if (n < engine->n_past[sequence])
+        assay_kvcache_truncate(engine->cache, sequence, n);
+    engine->n_past[sequence] = n;
+    return ASSAY_OK;
 }
 
 static assay_status make_room(assay_engine *e, int64_t n)
@@ -381,7 +409,7 @@ static assay_status head(assay_engine *e, float *logits)
     ASSAY_TRY(assay_forward_norm(e, ASSAY_POINT_FINAL_NORM, x, ASSAY_ROLE_OUTPUT_NORM,
                                  ASSAY_NORM_FINAL, -1));
     ASSAY_TRY(assay_point_read(&x, e, ASSAY_POINT_FINAL_NORM, ASSAY_POINT_LOGITS));
-    if (!logits && !assay_point_wanted(e, ASSAY_POINT_LOGITS, -1))
+    if (!logits && !e->options.draft && !assay_point_wanted(e, ASSAY_POINT_LOGITS, -1))
         return ASSAY_OK;
     ASSAY_TRY(assay_point_begin(e, ASSAY_POINT_LOGITS, -1));
     assay_rows y = assay_slots_written(&e->slots, ASSAY_POINT_LOGITS);
@@ -408,8 +436,10 @@ static assay_status run_step(assay_engine *e, float *logits)
         if (s != ASSAY_OK)
             return assay_within(s, "layer %d", layer);
     }
-    if (last == e->hp->n_layer - 1)
-        return head(e, logits);
+    if (last == e->hp->n_layer - 1) {
+        ASSAY_TRY(head(e, logits));
+        return e->options.draft ? assay_forward_drafts(e) : ASSAY_OK;
+    }
     assay_slots_no_reader(&e->slots, ASSAY_POINT_OUT);
     return logits
                ? assay_fail(ASSAY_USAGE, "logits need the last layer, and layers end at %d", last)

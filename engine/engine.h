@@ -83,6 +83,8 @@ typedef struct assay_engine_options {
     /* Every product of a row has one order of summation, whatever the rows beside it: a request's
      * numbers are the same bits alone, in any batch, chunk and phase (host; slower than BLAS). */
     bool batch_invariant;
+    bool draft; /* the prediction layers behind the trunk run, too (host, one rank; engine/draft.h)
+                 */
     const assay_seams *seams; /* borrowed; NULL: healthy */
     assay_tap_fn *tap;
     void *tap_user; /* also of wants */
@@ -120,6 +122,9 @@ assay_status assay_engine_forward(assay_engine *engine, const assay_batch *batch
 /* Forgets the cache of one sequence (-1: of all) and starts steps again at 0 when all are
  * forgotten. */
 void assay_engine_reset(assay_engine *engine, int sequence);
+
+/* Forgets positions n and behind of a sequence: what a rejected draft has left. */
+assay_status assay_engine_truncate(assay_engine *engine, int sequence, int64_t n);
 
 /*
  * Reuses what ended sequences left in the cache: attaches the longest known prefix of tokens[n] to

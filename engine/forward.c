@@ -159,8 +159,9 @@ assay_status assay_forward_fused_qa(assay_engine *e, assay_rows x, int layer)
 
 assay_status assay_forward_layer(assay_engine *e, int layer)
 {
-    assay_point stream =
-        layer == assay_model_first_layer(e->model) ? ASSAY_POINT_EMBED : ASSAY_POINT_OUT;
+    assay_point stream = layer >= e->hp->n_layer                      ? ASSAY_POINT_NEXTN_IN
+                         : layer == assay_model_first_layer(e->model) ? ASSAY_POINT_EMBED
+                                                                      : ASSAY_POINT_OUT;
     bool dense = layer < e->hp->n_layer_dense;
     assay_rows x;
     ASSAY_TRY(assay_point_read(&x, e, stream, ASSAY_POINT_IN_NORM));

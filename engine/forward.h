@@ -9,6 +9,7 @@
 #ifndef ASSAY_ENGINE_FORWARD_H
 #define ASSAY_ENGINE_FORWARD_H
 
+#include "engine/draft.h"
 #include "engine/kvcache.h"
 #include "engine/model.h"
 #include "engine/ops/indexer.h"
@@ -63,6 +64,11 @@ struct assay_engine {
     int64_t n_keys_most;
     int64_t step;
     bool is_prefill, is_continuing;
+    /* drafts: what is behind the last row (-1: not known), how many last rows are drafts; and after
+     * the step how many rows are true, and what follows them */
+    int32_t next_token;
+    int64_t n_drafted, n_true;
+    int32_t drafts[ASSAY_MAX_DRAFTS];
     float *scratch; /* growing; weights that the model does not keep, gathered rows */
     size_t n_scratch;
     float *kv_b_scratch;
@@ -187,6 +193,8 @@ assay_status assay_forward_shared(assay_engine *e, assay_rows x, int layer);
 assay_status assay_forward_index(assay_engine *e, int layer);
 assay_status assay_forward_ffn(assay_engine *e, int layer);
 assay_status assay_forward_moe(assay_engine *e, int layer);
+/* The prediction layers, behind the trunk of this step. */
+assay_status assay_forward_drafts(assay_engine *e);
 assay_status assay_cache_write(assay_engine *e, assay_kv_kind kind, int layer, assay_rows rows);
 /* Keys (or values) 0 ... n_keys - 1 of a span; *own is the caller's to free (NULL: borrowed from
  * the cache). */

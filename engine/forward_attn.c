@@ -200,7 +200,8 @@ static assay_status selection_of(uint8_t **out, assay_engine *e, const assay_spa
 {
     int64_t dims[ASSAY_MAX_DIMS];
     *out = NULL;
-    if (!e->hp->has_indexer || assay_bent(e, ASSAY_SEAM_SELECT_IGNORED, layer, 0) != 0)
+    if (!e->hp->has_indexer || layer >= e->hp->n_layer ||
+        assay_bent(e, ASSAY_SEAM_SELECT_IGNORED, layer, 0) != 0)
         return ASSAY_OK;
     ASSAY_TRY(assay_slots_read(&e->slots, ASSAY_POINT_INDEX_TOPK, ASSAY_POINT_KERNEL_OUT));
     const int32_t *ids = assay_slots_ids(&e->slots, ASSAY_POINT_INDEX_TOPK);
@@ -458,7 +459,7 @@ static assay_status mla(assay_engine *e, int layer)
     } else {
         ASSAY_TRY(expand(e, layer));
     }
-    if (e->hp->has_indexer && e->hp->index_full[layer])
+    if (e->hp->has_indexer && layer < e->hp->n_layer && e->hp->index_full[layer])
         ASSAY_TRY(assay_forward_index(e, layer));
     ASSAY_TRY(assay_point_begin(e, ASSAY_POINT_OUT_ATTN, layer));
     ASSAY_TRY(latent ? mla_latent(e, layer, &w) : mla_expanded(e, layer));

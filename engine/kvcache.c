@@ -271,3 +271,16 @@ void assay_kvcache_reset(assay_kvcache *cache, int sequence)
             }
     }
 }
+
+void assay_kvcache_truncate(assay_kvcache *cache, int sequence, int64_t n)
+{
+    int64_t end = cache->o.n_positions;
+    if (cache->o.page_size)
+        end = cache->blocks[sequence].n * cache->o.page_size;
+    for (int64_t position = n; position < end; position++) {
+        int64_t slot = assay_kvcache_slot(cache, sequence, position);
+        for (int kind = 0; slot >= 0 && kind < ASSAY_KV_COUNT; kind++)
+            for (int layer = 0; layer < cache->o.n_layer; layer++)
+                poison(cache, kind, table_of(cache, kind, layer, sequence), slot, 1);
+    }
+}

@@ -92,6 +92,9 @@ assay_status assay_kvcache_read(const float **rows, int64_t *stride, float **own
 /* Forgets one sequence (-1: all): its pages go back, its rows are poison. */
 void assay_kvcache_reset(assay_kvcache *cache, int sequence);
 
+/* Positions n and behind of a sequence are poison again; its pages stay. */
+void assay_kvcache_truncate(assay_kvcache *cache, int sequence, int64_t n);
+
 /* ---- pages, for reuse by other sequences (engine/prefix.h) ---- */
 int assay_kvcache_page_size(const assay_kvcache *cache);
 int64_t assay_kvcache_n_free(const assay_kvcache *cache);

@@ -212,6 +212,27 @@ static assay_status check_needed(const assay_model *m)
     return ASSAY_OK;
 }
 
+/* A layer like the last of the trunk, without an indexer of its own, and what joins the halves. */
+assay_status assay_model_check_nextn(const assay_model *m)
+{
+    static const assay_role own[] = {ASSAY_ROLE_NEXTN_EH_PROJ, ASSAY_ROLE_NEXTN_ENORM,
+                                     ASSAY_ROLE_NEXTN_HNORM};
+    for (int layer = m->hp.n_layer; layer < m->n_block; layer++) {
+        for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+            if (!has(m, own[i], layer))
+                return missing(own[i], layer, "");
+        for (int r = 0; r < ASSAY_ROLE_COUNT; r++) {
+            bool index = r >= ASSAY_ROLE_INDEX_Q_B && r <= ASSAY_ROLE_INDEX_PROJ;
+            if (assay_role_at((assay_role)r)->per_layer && !index &&
+                m->arch->use(&m->hp, (assay_role)r, m->hp.n_layer - 1) == ASSAY_USE_NEEDED &&
+                !has(m, (assay_role)r, layer))
+                return missing((assay_role)r, layer, "");
+        }
+        ASSAY_TRY(check_alternatives(m, layer));
+    }
+    return ASSAY_OK;
+}
+
 static assay_status choose_layers(assay_model *m, const assay_model_options *options)
 {
     int last = options->last_layer < 0 ? m->hp.n_layer - 1 : options->last_layer;

@@ -32,6 +32,9 @@ int assay_model_last_layer(const assay_model *model);
 /* Tensors that are known and not used, and the bytes of all blocks set aside. */
 int assay_model_n_aside(const assay_model *model);
 
+/* Whether every layer behind the trunk is whole. Fails: ASSAY_BAD_FILE, with what is missing. */
+assay_status assay_model_check_nextn(const assay_model *model);
+
 /* True: assay_model_decoded works; false: use assay_model_decode_rows. */
 bool assay_model_keeps(const assay_model *model);
 

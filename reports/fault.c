@@ -152,6 +152,8 @@ bool assay_fault_kind_fits(const assay_fault_kind *kind, const assay_hparams *h)
         return moe && h->gating == ASSAY_GATING_SIGMOID;
     case ASSAY_NEEDS_WEIGHTS_NORM:
         return moe && h->weights_norm;
+    case ASSAY_NEEDS_NEXTN:
+        return h->n_layer_nextn > 0;
     case ASSAY_NEEDS_GQA:
         return !h->is_mla && h->n_head_kv < h->n_head;
     case ASSAY_NEEDS_INDEXER:
@@ -180,7 +182,7 @@ assay_status assay_plant_make(assay_seam_setting *settings, int *n, int max,
     if (!assay_fault_kind_fits(kind, hparams))
         return assay_fail(ASSAY_USAGE, "--plant %s: %s has no such op", plant->kind,
                           hparams->architecture);
-    if (plant->layer >= hparams->n_layer)
+    if (plant->layer >= hparams->n_layer + (kind->run.draft ? hparams->n_layer_nextn : 0))
         return assay_fail(ASSAY_USAGE, "--plant %s: layer %d, but the model has %d", plant->kind,
                           plant->layer, hparams->n_layer);
     if (plant->head >= hparams->n_head)
@@ -225,6 +227,7 @@ void assay_plant_shape(assay_engine_options *options, const assay_plant *plants,
         options->pad_to = options->pad_to ? options->pad_to : run->pad_to;
         options->cache_type =
             options->cache_type != ASSAY_CACHE_F32 ? options->cache_type : run->cache;
+        options->draft = options->draft || run->draft;
         options->reuse_prefixes = options->reuse_prefixes || run->requests != ASSAY_REQUESTS_ONE;
     }
 }

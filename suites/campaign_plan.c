@@ -29,7 +29,8 @@ static int layers_of(int out[], int max, const assay_campaign_model *m,
 {
     const assay_hparams *hp = assay_model_hparams(m->model);
     int n = 0;
-    for (int layer = 0; layer < hp->n_layer && n < max; layer++) {
+    int n_layers = hp->n_layer + (kind->run.draft ? hp->n_layer_nextn : 0);
+    for (int layer = 0; layer < n_layers && n < max; layer++) {
         bool here = false;
         for (int p = 0; p < ASSAY_POINT_COUNT && !here; p++)
             here = assay_point_at((assay_point)p)->per_layer &&

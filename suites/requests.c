@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/draft.h"
 #include "probes/capture.h"
 
 enum { N_BATCH = 3 };
@@ -34,8 +35,12 @@ static assay_status one(assay_engine *engine, assay_capture *capture, const assa
     if (r->engine.reuse_prefixes)
         ASSAY_TRY(assay_engine_reuse(&reused, engine, 0, prompt, r->n));
     ASSAY_TRY(assay_alloc(&ids, (size_t)r->n_new, sizeof *ids, "generated ids"));
-    assay_status s = assay_engine_generate(ids, engine, prompt + reused, r->n - reused, r->n_new,
-                                           r->chunk, NULL, NULL);
+    assay_draft_report report;
+    assay_status s = r->engine.draft
+                         ? assay_engine_generate_drafted(ids, &report, engine, prompt + reused,
+                                                         r->n - reused, r->n_new, r->chunk)
+                         : assay_engine_generate(ids, engine, prompt + reused, r->n - reused,
+                                                 r->n_new, r->chunk, NULL, NULL);
     free(ids);
     return s;
 }
@@ -94,7 +99,7 @@ assay_status assay_requests_capture(const char *path, assay_model *model,
     assay_engine *engine = NULL;
     assay_engine_options e = r->engine;
     assay_status s;
-    e.max_positions = (int)(r->n + r->n_new);
+    e.max_positions = (int)(r->n + r->n_new) + (e.draft ? ASSAY_MAX_DRAFTS : 0);
     if (r->run.requests == ASSAY_REQUESTS_BATCH)
         e.max_sequences = N_BATCH;
     if (r->run.requests == ASSAY_REQUESTS_EVICTED) /* no page to spare */

@@ -4,7 +4,7 @@ _assay() {
     case ${COMP_CWORD}:${COMP_WORDS[1]} in
     1:*) words="check run reference compare diagnose audit import show inspect explain faults forge report repro bench list help" ;;
     *:check) words="--help --reference --twin --against --list --sign --repro --backend --path --dtype --ranks --experts --chunk --cache --pages --key-split --pad --batch-invariant --plant --step --profile --names --report --json -q --quiet -v --verbose --threads" ;;
-    *:run) words="--help -n --new --capture --points --tier --budget -p --prompt --tokens --backend --path --dtype --ranks --experts --chunk --cache --pages --key-split --pad --batch-invariant --plant --json -q --quiet -v --verbose --threads" ;;
+    *:run) words="--help -n --new --capture --points --tier --budget --draft -p --prompt --tokens --backend --path --dtype --ranks --experts --chunk --cache --pages --key-split --pad --batch-invariant --plant --json -q --quiet -v --verbose --threads" ;;
     *:reference) words="--help -o --output -n --new --layers --points --path --conventions --no-floor --memory -p --prompt --tokens --json -q --quiet -v --verbose --threads" ;;
     *:compare) words="--help --twin --step --profile --names --report --json -q --quiet -v --verbose --threads" ;;
     *:diagnose) words="--help --model --layers --repro --step --profile --names --report --json -q --quiet -v --verbose --threads" ;;

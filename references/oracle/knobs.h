@@ -209,7 +209,7 @@ typedef struct assay_knobs {
     /* multi-token prediction layers */
     bool nextn_concat_exchanged; /* hidden half first, then the embedding's */
     bool nextn_hidden_raw;       /* hidden state before the final norm */
-    bool nextn_embed_lost;       /* the embedding of the first row is zero */
+    bool nextn_embed_lost;       /* the embedding at position 0 is zero */
     /* products */
     int read_beyond; /* elements behind the end of both rows (the next rows' first ones) enter too
                       */

@@ -4,8 +4,9 @@
  *     x[t] = eh_proj [ enorm(embedding of the token that follows) | hnorm(hidden state of t) ]
  *
  * Layer n_layer + d of the file, d = 0, 1, ..., follows token t by the token at t + 1 + d: the
- * pass's own where it has one, else the likeliest by the logits of row t one depth before. Its
- * attention is dense.
+ * step's own; right behind the step the next step's first one, or what the last row's logits make
+ * likeliest; further on the likeliest by the logits of row t one depth before, which is all that an
+ * engine knows when it runs the step. Its attention is dense.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -27,17 +28,21 @@ static assay_status following(int32_t *token, const oracle_call *call, int64_t r
     const assay_oracle_shape *s = &e->oracle->shape;
     int depth = call->layer - s->n_layer;
     int64_t index = call->at->first_key + row + 1 + depth;
-    for (int i = call->step; i < e->pass->n_steps; i++) {
-        const oracle_step *step = &e->pass->steps[i];
-        if (index < step->first_key + step->n_tokens) {
-            *token = step->tokens[index - step->first_key];
-            return ASSAY_OK;
-        }
+    int64_t end = call->at->first_key + call->at->n_tokens;
+    if (index < end) {
+        *token = call->at->tokens[index - call->at->first_key];
+        return ASSAY_OK;
+    }
+    if (index == end && call->step + 1 < e->pass->n_steps) {
+        *token = e->pass->steps[call->step + 1].tokens[0];
+        return ASSAY_OK;
     }
     const double *logits;
+    bool trunk = index == end;
     ASSAY_TRY(assay_oracle_value(&logits, e, call->step,
-                                 depth ? ASSAY_POINT_NEXTN_LOGITS : ASSAY_POINT_LOGITS,
-                                 depth ? call->layer - 1 : -1));
+                                 trunk ? ASSAY_POINT_LOGITS : ASSAY_POINT_NEXTN_LOGITS,
+                                 trunk ? -1 : call->layer - 1));
+    row = trunk ? call->at->n_tokens - 1 : row;
     *token = likeliest(logits + row * s->n_vocab, s->n_vocab);
     return ASSAY_OK;
 }
@@ -57,6 +62,8 @@ static assay_status join_row(double *both, double *embedded, const oracle_call *
                                   own ? "nextn.embed_tokens.weight" : "token_embd.weight", 1,
                                   e->oracle->shape.n_vocab, D, k));
     ASSAY_TRY(assay_oracle_row(embedded, e->oracle, &table, 0, token));
+    if (k->nextn_embed_lost && call->at->first_position + row == 0)
+        memset(embedded, 0, (size_t)D * sizeof *embedded);
     ASSAY_TRY(assay_oracle_vector(&enorm, e, call->layer, "nextn.enorm.weight", D));
     ASSAY_TRY(assay_oracle_vector(&hnorm, e, call->layer, "nextn.hnorm.weight", D));
     int64_t first = k->nextn_concat_exchanged ? D : 0;

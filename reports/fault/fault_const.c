@@ -81,7 +81,7 @@ const assay_fault_kind assay_fault_kinds_const[] = {
      .strongest = 0.995,
      .seam = ASSAY_SEAM_HEAD_GAIN,
      .value = 0.995,
-     .home = "attn.kernel_out attn.out"},
+     .home = "attn.o_latent attn.kernel_out attn.out"},
     {0}};
 
 static const assay_point norm_points[ASSAY_N_NORMS] = {

@@ -10,12 +10,13 @@
 #include <string.h>
 
 #include "engine/comm.h"
+#include "engine/draft.h"
 #include "probes/capture.h"
 #include "suites/turn.h"
 #include "tools/options.h"
 #include "tools/progress.h"
 
-enum { KEY_CAPTURE = 0x400, KEY_POINTS, KEY_TIER, KEY_BUDGET };
+enum { KEY_CAPTURE = 0x400, KEY_POINTS, KEY_TIER, KEY_BUDGET, KEY_DRAFT };
 
 static const struct argp_option options[] = {
     {"new", 'n', "N", 0, "Tokens to generate (default 16)", 0},
@@ -23,10 +24,15 @@ static const struct argp_option options[] = {
     {"points", KEY_POINTS, "SEL", 0, "Which points: \"layer=0-3 point=attn.*\" (default all)", 0},
     {"tier", KEY_TIER, "TIER", 0, "What to keep: stats or full (default)", 0},
     {"budget", KEY_BUDGET, "SIZE", 0, "Bytes the capture may have; the rest is listed", 0},
+    {"draft", KEY_DRAFT, NULL, 0,
+     "Draft with the model's own prediction layers, verified: the same text, and how many were "
+     "right",
+     0},
     {0}};
 
 typedef struct own {
     int n_new;
+    bool draft;
     const char *capture;
     assay_capture_options keep;
 } own;
@@ -50,6 +56,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case KEY_BUDGET:
         o->keep.budget_bytes = assay_option_size(state, "budget", arg);
         return 0;
+    case KEY_DRAFT:
+        o->draft = true;
+        return 0;
     case ARGP_KEY_END:
         if (!o->capture && (o->keep.selector || o->keep.tier || o->keep.budget_bytes))
             argp_error(state, "--points, --tier and --budget need --capture FILE");
@@ -69,6 +78,7 @@ typedef struct job {
     assay_ids prompt;
     const char *text; /* NULL: ids were given */
     int32_t *ids;     /* of rank 0 */
+    assay_draft_report drafts;
     char *answer;
     size_t n_answer;
     assay_comm *world; /* of mpirun; NULL: none */
@@ -142,8 +152,10 @@ static assay_status run_rank(void *user, assay_comm *comm)
     e.tap_user = capture;
     ASSAY_GO(assay_alloc(&ids, (size_t)n_new, sizeof *ids, "generated ids"));
     ASSAY_GO(assay_engine_new(&engine, j->model, &e));
-    s = assay_engine_generate(ids, engine, j->prompt.ids, j->prompt.n, n_new, j->common->chunk,
-                              NULL, NULL);
+    s = e.draft ? assay_engine_generate_drafted(ids, &j->drafts, engine, j->prompt.ids, j->prompt.n,
+                                                n_new, j->common->chunk)
+                : assay_engine_generate(ids, engine, j->prompt.ids, j->prompt.n, n_new,
+                                        j->common->chunk, NULL, NULL);
 out:
     s = close_capture(capture, s, ids, n_new);
     assay_engine_free(engine);
@@ -164,7 +176,9 @@ static assay_status generate(job *j)
     ASSAY_TRY(assay_options_prompt(&j->prompt, &j->text, common, j->tokenizer, hparams->n_vocab));
     if (j->own->capture)
         ASSAY_TRY(assay_gguf_sha256(j->sha256, assay_model_gguf(j->model)));
-    j->engine.max_positions = (int)(j->prompt.n + j->own->n_new);
+    j->engine.draft = j->engine.draft || j->own->draft;
+    j->engine.max_positions =
+        (int)(j->prompt.n + j->own->n_new) + (j->engine.draft ? ASSAY_MAX_DRAFTS : 0);
 #ifdef ASSAY_HAS_MPI
     ASSAY_TRY(assay_mpi_open(&j->world));
 #endif
@@ -199,17 +213,32 @@ static json_t *id_list(const int32_t *ids, int64_t n)
     return list;
 }
 
+/* By place in the draft. */
+static json_t *draft_list(const assay_draft_report *r)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < r->n_positions; i++)
+        json_array_append_new(list, json_pack("{s:I, s:I}", "drafted", (json_int_t)r->n_drafted[i],
+                                              "accepted", (json_int_t)r->n_accepted[i]));
+    return list;
+}
+
 static int print(const job *j, int n_new, const own *o, const assay_options *common)
 {
     if (!common->json) {
         fwrite(j->answer, 1, j->n_answer, stdout);
         putchar('\n');
+        for (int i = 0; i < j->drafts.n_positions; i++)
+            fprintf(stderr, "draft %d: %lld of %lld accepted\n", i + 1,
+                    (long long)j->drafts.n_accepted[i], (long long)j->drafts.n_drafted[i]);
     } else {
         json_t *text = json_stringn(j->answer, j->n_answer); /* NULL: not UTF-8 */
         json_t *all = json_pack("{s:s, s:s, s:o, s:o, s:o, s:s?}", "assay", ASSAY_VERSION,
                                 "command", "run", "prompt_ids", id_list(j->prompt.ids, j->prompt.n),
                                 "ids", id_list(j->ids, n_new), "text", text ? text : json_null(),
                                 "capture", o->capture);
+        if (j->drafts.n_positions)
+            json_object_set_new(all, "drafts", draft_list(&j->drafts));
         json_dumpf(all, stdout, JSON_INDENT(2));
         putchar('\n');
         json_decref(all);
