@@ -156,7 +156,7 @@ static assay_status plan_served(assay_campaign *c, int model)
     int n = (int)(sizeof runs / sizeof *runs), n_used = c->options.quick ? 4 : 2 * n;
     for (int i = 0; i < n_used; i++) {
         assay_trial t = {.model = model, .run = runs[i % n]};
-        vary(&t, &c->models[model], i + model + (i >= n));
+        vary(c, &t, &c->models[model], i + model + (i >= n));
         t.chunk = i % 4 == 3 ? 5 : 0;
         ASSAY_TRY(add(c, &t));
     }
@@ -211,7 +211,8 @@ assay_status assay_campaign_plan(assay_campaign *campaign)
         if (campaign->options.backend != ASSAY_BACKEND_CUDA)
             ASSAY_TRY(plan_pairs(campaign, model, campaign->options.quick ? 6 : 24));
         ASSAY_TRY(plan_clean(campaign, model));
-        ASSAY_TRY(plan_served(campaign, model));
+        if (campaign->options.backend == ASSAY_BACKEND_CPU) /* on a device the cache is plain */
+            ASSAY_TRY(plan_served(campaign, model));
     }
     for (int model = campaign->options.n_models; model < campaign->n_models; model++)
         ASSAY_TRY(plan_forged(campaign, model));
