@@ -83,9 +83,9 @@ static void apply_cache(assay_knobs *knobs, const char *type)
     if (!strcmp(type, "f16") || !strcmp(type, "bf16"))
         knobs->round_cache = assay_dtype_from_name(type);
     else if (!strcmp(type, "q8_0"))
-        knobs->codec = ASSAY_CODEC_Q8_0;
+        knobs->codec = ASSAY_STORED_Q8_0;
     else if (!strcmp(type, "f8e4m3"))
-        knobs->codec = ASSAY_CODEC_F8E4M3;
+        knobs->codec = ASSAY_STORED_F8E4M3;
 }
 
 static void set_knobs(assay_forced *f, const assay_forced_options *options)

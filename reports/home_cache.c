@@ -18,6 +18,8 @@ static bool is_wanted(const assay_home *home, assay_point point, assay_cached wh
     bool latent = assay_forced_is_latent(home->forced, home->judged->prompt);
     if (is_index(home) != (point == ASSAY_POINT_INDEX_K))
         return false;
+    if (is_index(home)) /* the same on either path */
+        return what != ASSAY_CACHED_VALUES;
     if (point == ASSAY_POINT_V || (latent && point == ASSAY_POINT_KV_LATENT))
         return point == ASSAY_POINT_V ? !latent && what != ASSAY_CACHED_KEYS : true;
     if (point == ASSAY_POINT_KV_LATENT)

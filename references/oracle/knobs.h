@@ -136,7 +136,7 @@ typedef enum {
 } assay_parts;
 
 /* Stored types of a cache that keep a scale: blocks of 32 with a float16 one, or a row with one. */
-typedef enum { ASSAY_CODEC_NONE, ASSAY_CODEC_Q8_0, ASSAY_CODEC_F8E4M3 } assay_codec;
+typedef enum { ASSAY_STORED_PLAIN, ASSAY_STORED_Q8_0, ASSAY_STORED_F8E4M3 } assay_stored_type;
 
 /* What a reader of the cache makes of its bytes. */
 typedef enum {
@@ -157,17 +157,17 @@ typedef struct assay_knobs {
     bool index_rope_last; /* rotated channels last, as in the main attention */
     /* attention */
     double softmax_scale;
-    double logit_cap;    /* c tanh(x / c); 0: none */
-    int mask_shift;      /* key j is seen when j <= t + shift; right: 0 */
-    bool mask_none;      /* every key of the step is seen */
-    int window;          /* only the last n keys; 0: all */
-    int key_first;       /* keys before this one are not seen; 0 */
-    int key_limit;       /* keys from this one on are not seen; 0: no limit */
-    int key_row_shift;   /* slot j of the cache holds key j - shift (no such key: zeros); 0 */
-    int value_row_shift; /* the same for values; 0 */
-    int key_wrap;        /* key and value j are those of j mod n; 0: as they are */
-    double key_extra;    /* keys of zeros that every row sees besides; 0 */
-    assay_codec codec;   /* how the cache stores keys and values */
+    double logit_cap;        /* c tanh(x / c); 0: none */
+    int mask_shift;          /* key j is seen when j <= t + shift; right: 0 */
+    bool mask_none;          /* every key of the step is seen */
+    int window;              /* only the last n keys; 0: all */
+    int key_first;           /* keys before this one are not seen; 0 */
+    int key_limit;           /* keys from this one on are not seen; 0: no limit */
+    int key_row_shift;       /* slot j of the cache holds key j - shift (no such key: zeros); 0 */
+    int value_row_shift;     /* the same for values; 0 */
+    int key_wrap;            /* key and value j are those of j mod n; 0: as they are */
+    double key_extra;        /* keys of zeros that every row sees besides; 0 */
+    assay_stored_type codec; /* how the cache stores keys and values */
     assay_misread misread;
     double key_scale, value_scale; /* what attention reads = stored x scale; 1 */
     bool kv_heads_modulo;          /* llama: head h uses h mod G for h / (H / G) */

@@ -57,9 +57,9 @@ void assay_oracle_through_codec(double *rows, int64_t n, int64_t width, const as
     assay_oracle_round(rows, n * width, k->round_cache);
     for (int64_t r = 0; r < n; r++) {
         double *row = rows + r * width;
-        for (int64_t i = 0; k->codec == ASSAY_CODEC_Q8_0 && i < width; i += BLOCK)
+        for (int64_t i = 0; k->codec == ASSAY_STORED_Q8_0 && i < width; i += BLOCK)
             through_q8_0(row + i, width - i < BLOCK ? width - i : BLOCK, k->misread);
-        if (k->codec == ASSAY_CODEC_F8E4M3)
+        if (k->codec == ASSAY_STORED_F8E4M3)
             through_f8(row, width, k->misread);
         for (int64_t i = 0; i < width; i++) {
             if (k->misread == ASSAY_MISREAD_BF16_AS_F16)

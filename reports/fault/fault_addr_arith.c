@@ -372,10 +372,10 @@ assay_status assay_fault_match_addr_arith(assay_home *home)
                                 .evidence = "query head h with key head h mod G for h / (H / G) "
                                             "gives the value"}));
     }
-    if (assay_home_settled(home))
-        return ASSAY_OK;
     if (assay_home_attends(home) || j->point == ASSAY_POINT_INDEX_SCORES)
         ASSAY_TRY(try_slot_wrap(home));
+    if (assay_home_settled(home))
+        return ASSAY_OK;
     ASSAY_TRY(try_row_wrap(home));
     ASSAY_TRY(try_view(home));
     if (!assay_home_settled(home))

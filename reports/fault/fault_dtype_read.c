@@ -59,7 +59,7 @@ static assay_status try_cache(assay_home *home)
     for (size_t i = 0; i < 3; i++) {
         assay_knobs knobs = *home->knobs;
         knobs.misread = ways[i].misread;
-        if (i == 2 && knobs.codec == ASSAY_CODEC_NONE)
+        if (i == 2 && knobs.codec == ASSAY_STORED_PLAIN)
             continue;
         ASSAY_TRY(assay_home_offer_variant(home, &knobs,
                                            &(assay_offer_text){.kind = ways[i].kind,

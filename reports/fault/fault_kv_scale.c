@@ -92,7 +92,7 @@ static assay_status try_codec(assay_home *home)
          "the codes of the cache, without the scale they were written with, give the value"},
         {ASSAY_MISREAD_SCALE_ZERO, "scale of the cache is zero",
          "rows of the cache times a scale of 0 give the value"}};
-    for (size_t i = 0; i < 2 && home->knobs->codec != ASSAY_CODEC_NONE; i++) {
+    for (size_t i = 0; i < 2 && home->knobs->codec != ASSAY_STORED_PLAIN; i++) {
         assay_knobs knobs = *home->knobs;
         knobs.misread = ways[i].misread;
         ASSAY_TRY(assay_home_offer_variant(

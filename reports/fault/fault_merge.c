@@ -281,11 +281,12 @@ static assay_status try_inside(assay_home *home, int at, assay_parts how)
                      inside[i].kind);
         ASSAY_TRY(assay_home_offer_variant(
             home, &knobs,
-            &(assay_offer_text){.kind = inside[i].kind,
-                                .family = "attention",
-                                .complexity = how != ASSAY_PARTS_TWO ? 0.75 : 0.7,
-                                .fitted = json_pack("{s:i}", how != ASSAY_PARTS_TWO ? "part" : "border", at),
-                                .evidence = text}));
+            &(assay_offer_text){
+                .kind = inside[i].kind,
+                .family = "attention",
+                .complexity = how != ASSAY_PARTS_TWO ? 0.75 : 0.7,
+                .fitted = json_pack("{s:i}", how != ASSAY_PARTS_TWO ? "part" : "border", at),
+                .evidence = text}));
     }
     return ASSAY_OK;
 }
