@@ -117,7 +117,8 @@ char *assay_summary_last_good(char *out, size_t room, const assay_result *result
     out[0] = '\0';
     if (f->last_good && *f->last_good)
         append(out, room, "last good point before it: %s", f->last_good);
-    else if (f->op && *f->op && result->n_judged > f->points.n)
+    else if (f->op && *f->op && result->n_judged > f->points.n &&
+             strcmp(result->command ? result->command : "", "repro") != 0)
         append(out, room, "no good point was seen before it");
     return out;
 }

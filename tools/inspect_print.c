@@ -16,6 +16,11 @@ static long long num(const json_t *object, const char *key)
     return (long long)json_integer_value(json_object_get(object, key));
 }
 
+static const char *plural(long long n)
+{
+    return n == 1 ? "" : "s";
+}
+
 static void print_list(const char *open, const json_t *list, const char *close)
 {
     const json_t *one;
@@ -110,10 +115,11 @@ static void print_capture(const json_t *found, bool verbose)
 {
     const json_t *p, *step;
     size_t i, s;
-    printf("%s: capture by %s %s, architecture %s, %s, path %s, %lld rank%s%s%s\n",
-           str(found, "path"), str(found, "producer"), str(found, "producer_version"),
-           str(found, "architecture"), str(found, "dtype"), str(found, "attention_path"),
-           num(found, "ranks"), num(found, "ranks") == 1 ? "" : "s",
+    const char *version = json_string_value(json_object_get(found, "producer_version"));
+    printf("%s: capture by %s%s%s, architecture %s, %s, path %s, %lld rank%s%s%s\n",
+           str(found, "path"), str(found, "producer"), version && *version ? " " : "",
+           version ? version : "", str(found, "architecture"), str(found, "dtype"),
+           str(found, "attention_path"), num(found, "ranks"), num(found, "ranks") == 1 ? "" : "s",
            json_is_true(json_object_get(found, "reference")) ? ", a reference" : "",
            json_is_true(json_object_get(found, "complete")) ? "" : ", INCOMPLETE");
     printf("  model SHA-256 %s; profile %s; %lld datasets not mapped\n", str(found, "model_sha256"),
@@ -121,15 +127,17 @@ static void print_capture(const json_t *found, bool verbose)
     json_array_foreach(json_object_get(found, "prompts"), i, p)
     {
         const json_t *steps = json_object_get(p, "steps");
-        printf("  prompt '%s': %lld tokens, %zu steps, %lld greedy ids\n", str(p, "name"),
-               num(p, "n_tokens"), json_array_size(steps), num(p, "n_greedy"));
+        long long n_steps = (long long)json_array_size(steps);
+        printf("  prompt '%s': %lld token%s, %lld step%s, %lld greedy id%s\n", str(p, "name"),
+               num(p, "n_tokens"), plural(num(p, "n_tokens")), n_steps, plural(n_steps),
+               num(p, "n_greedy"), plural(num(p, "n_greedy")));
         json_array_foreach(steps, s, step)
         {
             const json_t *points = json_object_get(step, "points");
             if (s < 3 || verbose)
-                printf("    step %zu: %s of %lld tokens from position %lld, %zu values\n", s,
-                       str(step, "phase"), num(step, "n_tokens"), num(step, "first_position"),
-                       json_array_size(points));
+                printf("    step %zu: %s of %lld token%s from position %lld, %zu values\n", s,
+                       str(step, "phase"), num(step, "n_tokens"), plural(num(step, "n_tokens")),
+                       num(step, "first_position"), json_array_size(points));
             if (verbose)
                 print_points(points);
         }

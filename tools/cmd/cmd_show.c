@@ -126,11 +126,13 @@ static void print_distance(const value *v, const value *ref)
         mine += v->x[i] * v->x[i];
         theirs += ref->x[i] * ref->x[i];
     }
-    printf("  whole value: relative L2 %.3g, cosine %.6g\n",
-           theirs > 0 ? sqrt(d / theirs)
-           : d > 0    ? INFINITY
-                      : 0,
-           dot / sqrt(mine * theirs));
+    printf("  whole value: relative L2 %.3g", theirs > 0 ? sqrt(d / theirs) : d > 0 ? INFINITY : 0);
+    if (mine > 0 && theirs > 0)
+        printf(", cosine %.6g\n", dot / sqrt(mine * theirs));
+    else
+        printf(", %s zero\n", mine > 0     ? "the other side is"
+                              : theirs > 0 ? "all"
+                                           : "both sides are");
 }
 
 static double row_distance(const value *v, const value *ref, int64_t row)
@@ -254,7 +256,7 @@ static assay_status judge(job *j)
 }
 
 /* What the op gives; x NULL where the value is not judged as a whole. */
-static assay_status expect(value *out, job *j, const value *v)
+static assay_status expect(value *out, bool *is_handed_over, job *j, const value *v)
 {
     const double *got, *expected;
     for (int i = 0; i < assay_forced_n(j->forced); i++) {
@@ -263,6 +265,7 @@ static assay_status expect(value *out, job *j, const value *v)
             continue;
         *out = *v;
         out->x = NULL;
+        *is_handed_over = judged->against != NULL;
         ASSAY_TRY(assay_forced_values(&got, &expected, j->forced, i));
         ASSAY_TRY(assay_alloc(&out->x, (size_t)count_of(v->seen), sizeof *out->x, "values"));
         memcpy(out->x, expected, (size_t)count_of(v->seen) * sizeof *out->x);
@@ -275,6 +278,7 @@ static assay_status show_seen(job *j, int prompt, int step, const assay_seen *se
     value v = {0}, ref = {0};
     const char *name = assay_run_prompt_at(j->run, prompt)->name;
     const assay_seen *other = NULL;
+    bool is_handed_over = false;
     for (int p = 0; j->reference && p < assay_run_n_prompts(j->reference); p++)
         if (!strcmp(assay_run_prompt_at(j->reference, p)->name, name) &&
             step < assay_run_prompt_at(j->reference, p)->n_steps)
@@ -283,7 +287,7 @@ static assay_status show_seen(job *j, int prompt, int step, const assay_seen *se
     if (s == ASSAY_OK && other)
         s = load(&ref, j->reference, other);
     if (s == ASSAY_OK && j->forced && v.x)
-        s = expect(&ref, j, &v);
+        s = expect(&ref, &is_handed_over, j, &v);
     bool beside = other || ref.x;
     if (s == ASSAY_OK && j->list) {
         json_array_append_new(j->list, value_json(&v, j->own, name, step));
@@ -296,8 +300,9 @@ static assay_status show_seen(job *j, int prompt, int step, const assay_seen *se
         if (other && !same_shape(&v, &ref))
             puts("  (the shapes differ or values are missing: no row of the reference is shown)");
         if (j->forced)
-            puts(ref.x ? "  = what the op gives in float64 on its captured inputs"
-                       : "  (what the op gives is not known: the value is a part, or has no op)");
+            puts(!ref.x ? "  (what the op gives is not known: the value is a part, or has no op)"
+                 : is_handed_over ? "  = what was handed over to it, in this capture"
+                                  : "  = what the op gives in float64 on its captured inputs");
         print_value(&v, beside && same_shape(&v, &ref) ? &ref : NULL, j->own);
     }
     j->n_shown += s == ASSAY_OK;
