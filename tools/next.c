@@ -2,6 +2,7 @@
  * What to type next: commands that lead on from a finding.
  */
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -48,11 +49,13 @@ assay_status assay_next(assay_result *result, const assay_options *options,
     if (!result->n_findings)
         return ASSAY_OK;
     const assay_finding *f = &result->findings[0];
-    bool known = f->fault_class && assay_fault_find(f->fault_class), bundled = false;
+    bool known = f->fault_class && assay_fault_find(f->fault_class), bundled = false, can = false;
     json_t *list = json_array();
     assay_status s = ASSAY_OK;
-    for (int i = 0; i < result->n_findings; i++)
+    for (int i = 0; i < result->n_findings; i++) { /* of an op, not of a comparison or a file */
         bundled = bundled || result->findings[i].bundle;
+        can = can || isfinite(result->findings[i].explained);
+    }
     ASSAY_GO(add_show(list, f, captures, n, reference, model));
     if (known) {
         snprintf(line, sizeof line, "assay explain %s", f->fault_class);
@@ -63,7 +66,7 @@ assay_status assay_next(assay_result *result, const assay_options *options,
         assay_option_word(line + strlen(line), sizeof line - strlen(line), captures[0]);
         strcat(line, " --model MODEL.gguf");
         ASSAY_GO(add(list, line));
-    } else if (model && !bundled) {
+    } else if (model && can && !bundled) {
         snprintf(line, sizeof line, "%s --repro DIR", options->again);
         ASSAY_GO(add(list, line));
     }
