@@ -1,6 +1,5 @@
 #include "engine/engine.h"
 
-#include <cblas.h>
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
@@ -450,7 +449,6 @@ assay_status assay_engine_forward(assay_engine *engine, const assay_batch *batch
 {
     assay_engine *e = engine;
     omp_set_num_threads(e->options.n_threads);
-    openblas_set_num_threads(batch->n > 16 ? e->options.n_threads : 1); /* few rows: not worth it */
     ASSAY_TRY(begin_step(e, batch));
     if (e->part.n_ranks > 1)
         ASSAY_TRY(same_batch(e));

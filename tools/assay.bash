@@ -17,7 +17,7 @@ _assay() {
     *:forge) words="--help --like --layers --type -o --output --skeleton --seed --split --order --nextn --vocab --kv-b --wrong --at --json -q --quiet -v --verbose --threads" ;;
     *:report) words="--help --html --format --report --json -q --quiet -v --verbose --threads" ;;
     *:repro) words="--help -o --output --report --json -q --quiet -v --verbose --threads" ;;
-    *:bench) words="--help -n --length --repeats --weights --backend --path --dtype --ranks --experts --graph --chunk --cache --pages --key-split --pad --batch-invariant --plant --json -q --quiet -v --verbose --threads" ;;
+    *:bench) words="--help -n --length --only --repeats --weights --backend --path --dtype --ranks --experts --graph --chunk --cache --pages --key-split --pad --batch-invariant --plant --json -q --quiet -v --verbose --threads" ;;
     *:list) words="--help --json -q --quiet -v --verbose --threads" ;;
     *:help) words="--help --man --bash --json -q --quiet -v --verbose --threads" ;;
     esac

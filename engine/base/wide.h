@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define ASSAY_HAS_TARGETS
 #define ASSAY_WIDEST __attribute__((target_clones("avx512f", "avx2", "default")))
 /* With products of 64-bit integers. */
 #define ASSAY_WIDEST_INT __attribute__((target_clones("arch=x86-64-v4", "avx2", "default")))

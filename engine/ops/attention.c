@@ -86,9 +86,8 @@ static void one_head(assay_rows o, assay_rows lse, float *probs, int64_t n_probs
             memcpy(w->q + i * a->d_key,
                    q.at + a->rows[first + i] * q.stride + (int64_t)head * a->d_key,
                    (size_t)a->d_key * sizeof *w->q);
-        (a->steady ? assay_op_linear_steady : assay_op_linear)(assay_rows_of(w->s, n, a->n_keys),
-                                                               assay_rows_of(w->q, n, a->d_key),
-                                                               keys, a->key_stride, false);
+        assay_op_linear(assay_rows_of(w->s, n, a->n_keys), assay_rows_of(w->q, n, a->d_key), keys,
+                        a->key_stride, false);
         for (int64_t i = 0; i < n; i++)
             l[i] = softmax(w->s + i * a->n_keys, a, head, first + i);
         (a->steady ? assay_op_linear_t_steady : assay_op_linear_t)(

@@ -9,9 +9,8 @@ void assay_op_index_scores(float *scores, int64_t n_all, float *dots, const floa
                            const float *w, assay_rows k, const assay_indexer *how)
 {
     ASSAY_BUG_IF(k.n > n_all || (k.n > 0 && k.width != how->d_head));
-    (how->steady ? assay_op_linear_steady : assay_op_linear)(
-        assay_rows_of(dots, how->n_head, k.n), assay_rows_of((float *)q, how->n_head, how->d_head),
-        k.at, k.stride, false);
+    assay_op_linear(assay_rows_of(dots, how->n_head, k.n),
+                    assay_rows_of((float *)q, how->n_head, how->d_head), k.at, k.stride, false);
     for (int64_t j = 0; j < k.n; j++) {
         float sum = 0;
         for (int h = 0; h < how->n_summed; h++) {

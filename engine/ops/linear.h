@@ -1,15 +1,14 @@
 /*
- * Products with a weight in float32:
+ * Products with a weight in float32, w_stride between its rows:
  *
- *   y[t,n] = sum_k x[t,k] w[n,k]            assay_op_linear      w [y.width, x.width], rows
- * w_stride apart y[t,n] = sum_k x[t,k] w[k,n]            assay_op_linear_t    w [x.width, y.width]
+ *   assay_op_linear      y[t,n] = sum_k x[t,k] w[n,k]    w [y.width, x.width]
+ *   assay_op_linear_t    y[t,n] = sum_k x[t,k] w[k,n]    w [x.width, y.width]
  *
- * `add` accumulates into y. From ASSAY_NARROW + 1 rows on (and in assay_op_linear_t) OpenBLAS
- * multiplies, in its own blocking: the last bits of a row may depend on how many rows go in at
- * once, never on the other rows' values. Up to ASSAY_NARROW rows (decoding), and with `steady` for
- * any number, each product is a dot product of 16 interleaved partial sums, added pairwise at the
- * end (transposed: the sum over k in order): the same bits whatever the number of rows, of threads,
- * the processor, and the zeros behind the end of both factors.
+ * `add` accumulates into y. Each element is a dot product of 16 interleaved partial sums (k modulo
+ * 16), added pairwise at the end. Nothing is contracted: the same bits whichever way the weight
+ * lies, whatever the number of rows, of threads, the processor, and the zeros behind the end of
+ * both factors. assay_op_linear_t_steady sums in the order of k and does not read rows of w that
+ * meet a zero: what lies there (padding of a cache) may be anything.
  */
 #ifndef ASSAY_ENGINE_OPS_LINEAR_H
 #define ASSAY_ENGINE_OPS_LINEAR_H
@@ -18,11 +17,8 @@
 
 #include "engine/ops/rows.h"
 
-#define ASSAY_NARROW 8
-
 void assay_op_linear(assay_rows y, assay_rows x, const float *w, int64_t w_stride, bool add);
 void assay_op_linear_t(assay_rows y, assay_rows x, const float *w, int64_t w_stride, bool add);
-void assay_op_linear_steady(assay_rows y, assay_rows x, const float *w, int64_t w_stride, bool add);
 void assay_op_linear_t_steady(assay_rows y, assay_rows x, const float *w, int64_t w_stride,
                               bool add);
 /* y[t,n] += b[n] */

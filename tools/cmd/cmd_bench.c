@@ -6,38 +6,55 @@
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "probes/capture.h"
-#include "references/compare.h"
 #include "suites/audit_rate.h"
+#include "suites/compare_rate.h"
 #include "tools/options.h"
 #include "tools/progress.h"
 
-enum { KEY_REPEATS = 0x400, KEY_WEIGHTS, N_DECODE = 16 };
+enum { KEY_REPEATS = 0x400, KEY_WEIGHTS, KEY_ONLY, N_DECODE = 16 };
 
 static const struct argp_option options[] = {
     {"length", 'n', "N", 0, "Tokens of the prompt (default 64)", 0},
+    {"only", KEY_ONLY, "PART", 0, "engine, capture, compare or weights (default: all)", 0},
     {"repeats", KEY_REPEATS, "N", 0, "Repeats of each measurement (default 3)", 0},
     {"weights", KEY_WEIGHTS, NULL, 0,
-     "Only the audit of the weights, beside a plain sum over a fresh mapping", 0},
+     "The same as --only weights: the audit, beside a plain sum over a fresh mapping", 0},
     {0}};
+
+enum { ENGINE = 1, CAPTURE = 2, COMPARE = 4, WEIGHTS = 8, ALL = 15 };
 
 typedef struct own {
     int length, repeats;
-    bool only_weights;
+    unsigned parts;
 } own;
+
+static unsigned part_of(struct argp_state *state, const char *name)
+{
+    static const char *const names[] = {"engine", "capture", "compare", "weights"};
+    for (unsigned i = 0; i < sizeof names / sizeof *names; i++)
+        if (!strcmp(name, names[i]))
+            return 1U << i;
+    argp_error(state, "--only %s: expected engine, capture, compare or weights", name);
+    return 0;
+}
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     own *o = state->input;
     if (key == 'n')
         o->length = assay_option_int(state, "length", arg, 1, 1 << 20);
+    else if (key == KEY_ONLY)
+        o->parts = part_of(state, arg);
     else if (key == KEY_REPEATS)
         o->repeats = assay_option_int(state, "repeats", arg, 1, ASSAY_AUDIT_RATE_MOST_TURNS);
     else if (key == KEY_WEIGHTS)
-        o->only_weights = true;
+        o->parts = WEIGHTS;
     else
         return ARGP_ERR_UNKNOWN;
     return 0;
@@ -54,7 +71,15 @@ typedef struct job {
 
 typedef struct times {
     double prefill_s, decode_s;
+    double prefill_cpu_s, decode_cpu_s; /* of all threads together */
 } times;
+
+static double cpu_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
 
 /* One prefill and N_DECODE steps; tap NULL: nobody looks. */
 static assay_status run_once(times *out, const job *j, assay_tap_fn *tap, void *tap_user)
@@ -67,14 +92,15 @@ static assay_status run_once(times *out, const job *j, assay_tap_fn *tap, void *
     e.max_positions = n + N_DECODE;
     ASSAY_TRY(assay_engine_new(&engine, j->model, &e));
     assay_batch prompt = {.n = n, .tokens = j->tokens, .positions = j->positions};
-    double began = assay_now_s();
+    double began = assay_now_s(), cpu_began = cpu_s();
     assay_status s = assay_engine_forward(engine, &prompt, NULL);
-    double middle = assay_now_s();
+    double middle = assay_now_s(), cpu_middle = cpu_s();
     for (int i = 0; s == ASSAY_OK && i < N_DECODE; i++) {
         assay_batch one = {.n = 1, .tokens = j->tokens + n + i, .positions = j->positions + n + i};
         s = assay_engine_forward(engine, &one, NULL);
     }
-    *out = (times){middle - began, assay_now_s() - middle};
+    *out = (times){middle - began, assay_now_s() - middle, cpu_middle - cpu_began,
+                   cpu_s() - cpu_middle};
     assay_engine_free(engine);
     return s;
 }
@@ -115,12 +141,17 @@ static assay_status add(job *j, const char *name, double value, const char *unit
     return ASSAY_OK;
 }
 
+static void keep_less(double *best, double one)
+{
+    *best = *best == 0 || one < *best ? one : *best;
+}
+
 static void keep_best(times *best, times one)
 {
-    if (best->prefill_s == 0 || one.prefill_s < best->prefill_s)
-        best->prefill_s = one.prefill_s;
-    if (best->decode_s == 0 || one.decode_s < best->decode_s)
-        best->decode_s = one.decode_s;
+    keep_less(&best->prefill_s, one.prefill_s);
+    keep_less(&best->decode_s, one.decode_s);
+    keep_less(&best->prefill_cpu_s, one.prefill_cpu_s);
+    keep_less(&best->decode_cpu_s, one.decode_cpu_s);
 }
 
 static assay_status bench_engine(job *j, double *whole_s)
@@ -132,7 +163,10 @@ static assay_status bench_engine(job *j, double *whole_s)
     }
     *whole_s = best.prefill_s + best.decode_s;
     ASSAY_TRY(add(j, "prefill", j->own->length / best.prefill_s, "tokens/s"));
-    return add(j, "decode", N_DECODE / best.decode_s, "tokens/s");
+    ASSAY_TRY(
+        add(j, "prefill, processor", j->own->length / best.prefill_cpu_s, "tokens/s of its time"));
+    ASSAY_TRY(add(j, "decode", N_DECODE / best.decode_s, "tokens/s"));
+    return add(j, "decode, processor", N_DECODE / best.decode_cpu_s, "tokens/s of its time");
 }
 
 static assay_status bench_capture(job *j, const char *tier, double plain_s)
@@ -152,33 +186,27 @@ static assay_status bench_capture(job *j, const char *tier, double plain_s)
     return add(j, name, (double)st.st_size * 1e-6, "MB");
 }
 
-/* The capture of tier full against itself: both sides are read and every metric is taken. */
+/* Two captures of tier full: both are read and every metric is taken. */
 static assay_status bench_compare(job *j)
 {
-    struct stat st = {0};
-    double best = 0;
-    assay_run_options how = assay_run_options_default();
-    const char *paths[] = {j->path};
-    if (stat(j->path, &st))
-        return assay_fail(ASSAY_IO, "'%s': cannot be looked at", j->path);
-    for (int i = 0; i < j->own->repeats; i++) {
-        assay_run *a = NULL, *b = NULL;
-        assay_comparison *comparison = NULL;
-        double began = assay_now_s();
-        assay_status s = assay_run_open(&a, paths, 1, &how);
-        if (s == ASSAY_OK)
-            s = assay_run_open(&b, paths, 1, &how);
-        if (s == ASSAY_OK)
-            s = assay_compare_runs(&comparison, a, b, NULL);
-        double took = assay_now_s() - began;
-        assay_comparison_free(comparison);
-        assay_run_close(a);
-        assay_run_close(b);
-        ASSAY_TRY(s);
-        if (i == 0 || took < best)
-            best = took;
-    }
-    return add(j, "compare", 2e-6 * (double)st.st_size / best, "MB/s, both sides read");
+    assay_compare_rate rate;
+    times one;
+    char kept[sizeof j->path];
+    memcpy(kept, j->path, sizeof kept);
+    ASSAY_TRY(capture_once(&one, j, "full"));
+    snprintf(j->path, sizeof j->path, "%s/twice.h5", j->folder);
+    assay_status s = capture_once(&one, j, "full");
+    if (s == ASSAY_OK)
+        s = assay_compare_rate_measure(&rate, kept, j->path, j->own->repeats);
+    unlink(j->path);
+    memcpy(j->path, kept, sizeof kept);
+    ASSAY_TRY(s);
+    double gb = (double)rate.n_bytes * 1e-9;
+    ASSAY_TRY(add(j, "compare", gb / rate.compare_s, "GB/s, both sides read"));
+    ASSAY_TRY(add(j, "compare, plain loop", gb / rate.plain_s, "GB/s over a fresh mapping"));
+    ASSAY_TRY(add(j, "compare / plain loop", rate.ratio, "median of turns"));
+    ASSAY_TRY(add(j, "compare, lowest", rate.lowest, "compare / loop in one turn"));
+    return add(j, "compare, highest", rate.highest, "compare / loop in one turn");
 }
 
 static assay_status bench_weights(job *j, const assay_options *common)
@@ -213,19 +241,22 @@ static assay_status bench_engine_and_probes(job *j, assay_options *common)
         return assay_fail(ASSAY_IO, "no scratch folder can be made in /tmp");
     snprintf(j->path, sizeof j->path, "%s/bench.h5", j->folder);
     ASSAY_TRY(bench_engine(j, &plain_s));
-    ASSAY_TRY(bench_capture(j, "stats", plain_s));
-    ASSAY_TRY(bench_capture(j, "sketch", plain_s));
-    ASSAY_TRY(bench_capture(j, "full", plain_s));
-    return bench_compare(j);
+    if (j->own->parts & CAPTURE)
+        ASSAY_TRY(bench_capture(j, "stats", plain_s));
+    if (j->own->parts & CAPTURE)
+        ASSAY_TRY(bench_capture(j, "sketch", plain_s));
+    if (j->own->parts & CAPTURE)
+        ASSAY_TRY(bench_capture(j, "full", plain_s));
+    return j->own->parts & COMPARE ? bench_compare(j) : ASSAY_OK;
 }
 
 static assay_status bench(job *j, assay_options *common)
 {
     if (common->n_ranks > 1)
         return assay_fail(ASSAY_UNSUPPORTED, "--ranks %d: one rank is measured", common->n_ranks);
-    if (!j->own->only_weights)
+    if (j->own->parts & (ENGINE | CAPTURE | COMPARE))
         ASSAY_TRY(bench_engine_and_probes(j, common));
-    return bench_weights(j, common);
+    return j->own->parts & WEIGHTS ? bench_weights(j, common) : ASSAY_OK;
 }
 
 static void print(const job *j, bool json)
@@ -250,7 +281,7 @@ static void print(const job *j, bool json)
 
 int assay_cmd_bench(int argc, char **argv)
 {
-    own o = {.length = 64, .repeats = 3};
+    own o = {.length = 64, .repeats = 3, .parts = ALL};
     assay_options common;
     assay_cli cli = {.groups = ASSAY_OPTIONS_ENGINE,
                      .options = options,
