@@ -13,7 +13,7 @@ struct bent {
     struct bent *next;
     const assay_weight *weight; /* NULL: kv_b of `layer` */
     int layer;
-    double view, scale, other_layer;
+    double view, scale, other_layer, rank_view, grouped;
     float *values;
 };
 
@@ -163,6 +163,79 @@ static assay_status make_view(float *out, const assay_weight *w, int view, assay
     return ASSAY_OK;
 }
 
+enum { RANK_VIEW_RIGHT, RANK_VIEW_OTHER_AXIS, RANK_VIEW_LATE, RANK_VIEW_SHARE };
+
+/* This rank's columns are those of its rows' bytes: a cut along the other axis. */
+static void cut_other_axis(float *out, const float *right, const assay_weight *w,
+                           const assay_engine *e, assay_slice own)
+{
+    const float *from = right + w->n_rows * w->width / e->part.n_ranks * e->part.rank;
+    for (int64_t r = 0; r < w->n_rows; r++)
+        for (int64_t c = 0; c < own.n_columns; c++)
+            out[r * w->width + own.column + c] = from[r * own.n_columns + c];
+}
+
+/* What a rank has of its slice or copy, in the place of the whole. */
+static assay_status view_of_rank(float *values, const assay_engine *e, const assay_weight *w,
+                                 int view)
+{
+    int64_t n = w->n_rows * w->width, share = n / e->part.n_ranks, late = e->hp->d_head / 2;
+    assay_slice own = assay_slice_of(e, w);
+    float *right;
+    ASSAY_TRY(assay_alloc(&right, (size_t)n, sizeof *right, "seam"));
+    memcpy(right, values, (size_t)n * sizeof *right);
+    if (view == RANK_VIEW_OTHER_AXIS && own.n_columns < w->width)
+        cut_other_axis(values, right, w, e, own);
+    for (int64_t i = 0; i < n && w->n_dims == 1; i++)
+        if (view == RANK_VIEW_LATE)
+            values[i] = right[(i + late) % n];
+        else if (view == RANK_VIEW_SHARE)
+            values[i] = i < share ? right[e->part.rank * share + i] : 0;
+    free(right);
+    return ASSAY_OK;
+}
+
+/*
+ * Rows of q, k and v lie by key head: its queries, its key, its value. A reader that takes all
+ * queries for the first rows finds at head i of [q | k | v] the head i of that order.
+ */
+static assay_status fill_from_groups(float *out, const assay_engine *e, const assay_weight *w)
+{
+    static const assay_role roles[2][3] = {
+        {ASSAY_ROLE_ATTN_Q, ASSAY_ROLE_ATTN_K, ASSAY_ROLE_ATTN_V},
+        {ASSAY_ROLE_ATTN_Q_BIAS, ASSAY_ROLE_ATTN_K_BIAS, ASSAY_ROLE_ATTN_V_BIAS}};
+    const assay_hparams *hp = e->hp;
+    const assay_role *of = roles[w->n_dims == 1];
+    int which = w->role == of[0] ? 0 : w->role == of[1] ? 1 : 2;
+    int each = hp->n_head / hp->n_head_kv, n = which == 0 ? hp->n_head : hp->n_head_kv;
+    int first = which == 0 ? 0 : hp->n_head + (which - 1) * hp->n_head_kv;
+    int64_t d = hp->d_head, width = w->n_dims == 1 ? 1 : w->width;
+    for (int i = 0; i < n; i++) {
+        int group = (first + i) / (each + 2), at = (first + i) % (each + 2);
+        int kind = at < each ? 0 : at - each + 1;
+        int head = kind == 0 ? group * each + at : group;
+        const assay_weight *from = assay_model_weight(e->model, of[kind], w->layer);
+        const float *values;
+        if (!from)
+            return assay_fail(ASSAY_UNSUPPORTED, "seam qkv-grouped: q, k and v have no three %s",
+                              w->n_dims == 1 ? "biases" : "weights");
+        ASSAY_TRY(assay_model_decoded(&values, e->model, from, e->options.dtype));
+        memcpy(out + i * d * width, values + head * d * width,
+               (size_t)(d * width) * sizeof *values);
+    }
+    return ASSAY_OK;
+}
+
+/* Whether the seam has a meaning here: three weights of heads of one size. */
+static bool is_grouped(const assay_engine *e, assay_role role, int layer)
+{
+    bool of_qkv = role == ASSAY_ROLE_ATTN_Q || role == ASSAY_ROLE_ATTN_K ||
+                  role == ASSAY_ROLE_ATTN_V ||
+                  (role >= ASSAY_ROLE_ATTN_Q_BIAS && role <= ASSAY_ROLE_ATTN_V_BIAS);
+    return of_qkv && !e->hp->is_mla && e->hp->d_head == e->hp->d_value &&
+           assay_bent(e, ASSAY_SEAM_QKV_GROUPED, layer, 0) != 0;
+}
+
 assay_status assay_bent_weight(bool *bent, const float **out, assay_engine *e,
                                const assay_weight *weight)
 {
@@ -174,16 +247,20 @@ assay_status assay_bent_weight(bool *bent, const float **out, assay_engine *e,
     want.view = assay_bent_value_of(e, ASSAY_SEAM_WEIGHT_VIEW, layer, role, 0);
     want.scale = assay_bent_value_of(e, ASSAY_SEAM_WEIGHT_SCALE, layer, role, 1);
     want.other_layer = assay_bent_value_of(e, ASSAY_SEAM_WEIGHT_LAYER, layer, role, layer);
+    want.rank_view = assay_bent_value_of(e, ASSAY_SEAM_RANK_VIEW, layer, role, 0);
+    want.grouped = is_grouped(e, weight->role, layer);
     const assay_weight *source = weight;
     if (want.other_layer != layer && layer >= 0 && want.other_layer >= 0 &&
         want.other_layer < e->hp->n_layer)
         source = assay_model_weight(e->model, weight->role, (int)want.other_layer);
-    if (!source || (source == weight && want.view == 0 && want.scale == 1))
+    if (!source || (source == weight && want.view == 0 && want.scale == 1 && want.rank_view == 0 &&
+                    want.grouped == 0))
         return ASSAY_OK;
     *bent = true;
     for (struct bent *b = e->bent; b; b = b->next)
         if (b->weight == weight && b->view == want.view && b->scale == want.scale &&
-            b->other_layer == want.other_layer) {
+            b->other_layer == want.other_layer && b->rank_view == want.rank_view &&
+            b->grouped == want.grouped) {
             *out = b->values;
             return ASSAY_OK;
         }
@@ -191,6 +268,10 @@ assay_status assay_bent_weight(bool *bent, const float **out, assay_engine *e,
     ASSAY_TRY(keep(&made, e, want, (size_t)(source->n_rows * source->width)));
     *out = made->values;
     ASSAY_TRY(make_view(made->values, source, (int)want.view, e->options.dtype));
+    if (want.rank_view != 0)
+        ASSAY_TRY(view_of_rank(made->values, e, source, (int)want.rank_view));
+    if (want.grouped != 0)
+        ASSAY_TRY(fill_from_groups(made->values, e, source));
     for (int64_t i = 0; i < source->n_rows * source->width && want.scale != 1; i++)
         made->values[i] *= (float)want.scale;
     return ASSAY_OK;

@@ -86,6 +86,23 @@ out:
     return s;
 }
 
+/* Without a latent the rotated key comes out of the key, which stands behind it in point.def. */
+static assay_status key_before(int *index, const assay_forced *forced, int n_ranks)
+{
+    const assay_judged *rotated = assay_forced_at(forced, *index);
+    for (int i = *index; rotated->point == ASSAY_POINT_K_ROPE && i < assay_forced_n(forced); i++) {
+        const assay_judged *j = assay_forced_at(forced, i);
+        int rank;
+        if (j->point != ASSAY_POINT_K || j->layer != rotated->layer || j->step != rotated->step ||
+            j->prompt != rotated->prompt)
+            continue;
+        ASSAY_TRY(odd_rank(&rank, assay_forced_run(forced), j, n_ranks));
+        *index = rank < 0 ? *index : i;
+        break;
+    }
+    return ASSAY_OK;
+}
+
 assay_status assay_diagnosis_part_ways(int *index, int *rank, const assay_forced *forced,
                                        int prompt)
 {
@@ -101,7 +118,7 @@ assay_status assay_diagnosis_part_ways(int *index, int *rank, const assay_forced
         ASSAY_TRY(odd_rank(rank, run, j, n_ranks));
         *index = *rank < 0 ? -1 : i;
     }
-    return ASSAY_OK;
+    return *rank < 0 ? ASSAY_OK : key_before(index, forced, n_ranks);
 }
 
 assay_status assay_diagnosis_view(assay_forced **forced, assay_run *run, assay_oracle *oracle,

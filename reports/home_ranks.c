@@ -25,7 +25,7 @@ static int64_t count_of(const assay_seen *seen)
     return n;
 }
 
-static int n_ranks_of(const assay_home *home)
+int assay_home_n_ranks(const assay_home *home)
 {
     int n = assay_run_about(assay_forced_run(home->forced))->n_ranks;
     return n > ASSAY_HOME_RANKS || !home->judged->seen || home->judged->against ? 0 : n;
@@ -74,22 +74,20 @@ static int copies_of(const assay_home *home, int axis, int64_t size, int n_ranks
     return even ? (int)(all / size) : 1;
 }
 
-/* Whether a rank's copy is the one that the slice was read from. */
-static bool same_copy(const assay_home *home, int rank, int first)
+/* Whether a rank's copy of slice k is the one that is judged. */
+static bool is_judged_copy(const assay_home *home, const assay_home_slices *s, int k, int rank)
 {
-    const assay_seen *a = part_of(home, rank), *b = part_of(home, first);
-    bool same = false;
-    double *x = NULL, *y = NULL;
-    int64_t n = a && b ? count_of(a) : 0;
-    if (rank == first)
-        return true;
-    if (n > 0 && n == count_of(b) && assay_alloc(&x, (size_t)n, sizeof *x, "a copy") == ASSAY_OK &&
-        assay_alloc(&y, (size_t)n, sizeof *y, "a copy") == ASSAY_OK)
-        same = assay_run_read(x, assay_forced_run(home->forced), a) == ASSAY_OK &&
-               assay_run_read(y, assay_forced_run(home->forced), b) == ASSAY_OK &&
-               memcmp(x, y, (size_t)n * sizeof *x) == 0;
+    const assay_seen *part = part_of(home, rank);
+    int64_t width = (s->first[k + 1] - s->first[k]) * s->inner, rows = home->pair.rows;
+    bool same = part && part->has_values && count_of(part) == rows * width;
+    double *x = NULL;
+    if (!same || assay_alloc(&x, (size_t)(rows * width), sizeof *x, "a copy") != ASSAY_OK)
+        return false;
+    same = assay_run_read(x, assay_forced_run(home->forced), part) == ASSAY_OK;
+    for (int64_t t = 0; t < rows && same; t++)
+        same = memcmp(x + t * width, home->got + t * home->pair.cols + s->first[k] * s->inner,
+                      (size_t)width * sizeof *x) == 0;
     free(x);
-    free(y);
     return same;
 }
 
@@ -97,17 +95,24 @@ static bool same_copy(const assay_home *home, int rank, int first)
 static void add_ranks(assay_home_slices *s, const assay_home *home)
 {
     for (int k = 0; k < s->n; k++)
-        for (int c = 0; c < s->n_copies && s->bad[k]; c++) {
-            int rank = k * s->n_copies + c;
-            if (same_copy(home, rank, k * s->n_copies))
+        for (int rank = k * s->n_copies; rank < (k + 1) * s->n_copies && s->bad[k]; rank++)
+            if (s->n_copies == 1 || is_judged_copy(home, s, k, rank))
                 s->ranks[s->n_ranks++] = rank;
-        }
+}
+
+/* The first rank that has the bad slice k. */
+static int rank_of(const assay_home_slices *s, int k)
+{
+    for (int i = 0; i < s->n_ranks; i++)
+        if (s->ranks[i] / s->n_copies == k)
+            return s->ranks[i];
+    return k * s->n_copies;
 }
 
 bool assay_home_slices_of(assay_home_slices *out, const assay_home *home)
 {
     const assay_seen *whole = home->judged->seen, *part = NULL;
-    assay_home_slices s = {.n = n_ranks_of(home)};
+    assay_home_slices s = {.n = assay_home_n_ranks(home)};
     int axis = -1;
     int64_t cols = 1;
     if (s.n < 2 || home->judged->is_ids || !(part = part_of(home, 0)) ||
@@ -182,9 +187,9 @@ assay_status assay_home_bad_ranks(assay_numbers *out, assay_home *home)
 {
     assay_home_slices slices;
     assay_run *run = assay_forced_run(home->forced);
-    int n = n_ranks_of(home);
+    int n = assay_home_n_ranks(home);
     double *copy;
-    if (n < 2 || home->judged->is_ids)
+    if (n < 2)
         return ASSAY_OK;
     if (assay_home_slices_of(&slices, home)) {
         for (int i = 0; i < slices.n_ranks; i++)
@@ -198,6 +203,11 @@ assay_status assay_home_bad_ranks(assay_numbers *out, assay_home *home)
         if (!part || !part->has_values || count_of(part) != home->n)
             continue;
         s = assay_run_read(copy, run, part);
+        if (s == ASSAY_OK && home->judged->is_ids) { /* the ids that are judged, or others */
+            if (memcmp(copy, home->got, (size_t)home->n * sizeof *copy) == 0)
+                s = assay_numbers_add(out, r);
+            continue;
+        }
         if (s == ASSAY_OK && !(distance(copy, home->expected, home->n) <
                                fmax(5 * home->judged->floor_rel, WRONG_SHARE * home->judged->rel)))
             s = assay_numbers_add(out, r);
@@ -287,7 +297,7 @@ static void say_stretch(char *text, size_t room, const assay_home_slices *s, int
                         const stretch *of)
 {
     int64_t width = s->first[r + 1] - s->first[r], by = of->from - s->first[r];
-    int rank = r * s->n_copies;
+    int rank = rank_of(s, r);
     if (of->end < width)
         snprintf(text, room, "the last %lld of rank %d's %lld positions are zero: load all of them",
                  (long long)(width - of->end), rank, (long long)width);
@@ -454,7 +464,7 @@ assay_status assay_home_try_own_addend(assay_home *home, bool some_rows)
     assay_run *run = assay_forced_run(home->forced);
     double *own = NULL;
     assay_status s = ASSAY_OK;
-    for (int rank = 0; rank < n_ranks_of(home); rank++) {
+    for (int rank = 0; rank < assay_home_n_ranks(home); rank++) {
         const assay_seen *seen =
             assay_run_find_partial(run, j->prompt, j->step, j->point, j->layer, rank);
         if (!seen || !seen->has_values || count_of(seen) != home->n)

@@ -35,11 +35,23 @@ json_t *assay_home_slices_json(const assay_home_slices *slices);
 /* Ranks whose slice or copy of the home's value is not what is expected. Fails: ASSAY_IO ... */
 assay_status assay_home_bad_ranks(assay_numbers *out, assay_home *home);
 
+/* Ranks of the run; 0: not a run of ranks, or none that is judged by rank. */
+int assay_home_n_ranks(const assay_home *home);
+
 /* The expected value with the wrong slices of `variant`. False: no slice is wrong, or all are. */
 bool assay_home_take_slices(double *out, const assay_home *home, const double *variant);
 
 /* RANK-SLICE: each wrong slice is another stretch of the expected axis, or ends too early. */
 assay_status assay_home_try_slices(assay_home *home);
+
+/* RANK-SLICE, of a sum: each rank's addend that is wrong is the product with other columns of the
+ * weight: a stretch that begins elsewhere or ends too early, or one cut out along the other axis.
+ */
+assay_status assay_home_try_addends(assay_home *home);
+
+/* RANK-SLICE, of what all ranks hold: a norm's weight begins late; the router's bias is one rank's
+ * share in front and zeros behind. */
+assay_status assay_home_try_vectors(assay_home *home);
 
 /* FUSED-ORDER: the wrong slices of one of two parts of a fused product are slices of the other, or
  * both riffled, on their rank alone. */

@@ -131,6 +131,14 @@ static bool has_role(const assay_hparams *hp, const assay_forge_options *o, assa
     case ASSAY_ROLE_ATTN_K:
     case ASSAY_ROLE_ATTN_V:
         return !hp->is_mla;
+    case ASSAY_ROLE_ATTN_Q_BIAS:
+    case ASSAY_ROLE_ATTN_K_BIAS:
+    case ASSAY_ROLE_ATTN_V_BIAS:
+    case ASSAY_ROLE_ATTN_OUTPUT_BIAS:
+    case ASSAY_ROLE_FFN_GATE_BIAS:
+    case ASSAY_ROLE_FFN_UP_BIAS:
+    case ASSAY_ROLE_FFN_DOWN_BIAS:
+        return !hp->is_mla && o->biases;
     case ASSAY_ROLE_ATTN_Q:
         return !hp->is_mla || !hp->n_rank_q;
     default: /* a nextn block is a layer like the last one, with an indexer of its own */

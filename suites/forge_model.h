@@ -55,6 +55,7 @@ typedef struct assay_forge_options {
     int n_vocab;      /* 0: the model's */
     uint64_t seed;
     bool skeleton;
+    bool biases; /* llama: every projection has its bias */
     bool kv_b;   /* attn_kv_b in one piece and no *_mla keys, as old files */
     int n_files; /* 0, 1: one */
     assay_forge_order order;

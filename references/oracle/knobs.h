@@ -188,6 +188,8 @@ typedef struct assay_knobs {
     int n_group_used;
     bool group_mask_zero; /* forbidden groups at 0 instead of -inf */
     assay_bias_use bias;
+    int bias_first, bias_count; /* of the selection's bias only so many entries, from the first on,
+                                   moved to the front; count 0: all in place */
     bool weights_norm;
     double weights_scale;
     int n_expert_used;

@@ -42,7 +42,7 @@ static assay_status decide_experts(decision *d, oracle_eval *e, int step, int la
         const double *p = probs + t * d->n;
         assay_oracle_route_scores(d->scores + t * d->n, p, bias, d->n, o->shape.n_group, k);
         for (int64_t i = 0; i < d->n; i++)
-            d->biased[i] = p[i] + (bias && k->bias != ASSAY_BIAS_LEFT_OUT ? bias[i] : 0);
+            d->biased[i] = p[i] + assay_oracle_choice_bias(bias, i, k);
         if (d->groups)
             assay_oracle_group_scores(d->groups + t * d->n_group, d->biased, d->n, d->n_group,
                                       k->groups);

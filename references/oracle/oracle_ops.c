@@ -297,11 +297,19 @@ void assay_oracle_group_scores(double *group, const double *biased, int64_t n, i
     }
 }
 
+double assay_oracle_choice_bias(const double *bias, int64_t i, const assay_knobs *knobs)
+{
+    if (!bias || knobs->bias == ASSAY_BIAS_LEFT_OUT ||
+        (knobs->bias_count && i >= knobs->bias_count))
+        return 0;
+    return bias[knobs->bias_count ? knobs->bias_first + i : i];
+}
+
 void assay_oracle_route_scores(double *scores, const double *p, const double *bias, int64_t n,
                                int n_group, const assay_knobs *knobs)
 {
     for (int64_t i = 0; i < n; i++)
-        scores[i] = p[i] + (bias && knobs->bias != ASSAY_BIAS_LEFT_OUT ? bias[i] : 0);
+        scores[i] = p[i] + assay_oracle_choice_bias(bias, i, knobs);
     if (n_group <= 1 || n_group > 512 || knobs->groups == ASSAY_GROUPS_NONE)
         return;
     double group[512];

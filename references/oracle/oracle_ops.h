@@ -88,6 +88,8 @@ void assay_oracle_gate(double *p, const double *logits, int64_t n, assay_gate ga
                        assay_dtype round);
 void assay_oracle_group_scores(double *group, const double *biased, int64_t n, int n_group,
                                assay_groups rule);
+/* What the bias adds to candidate i in the choice. */
+double assay_oracle_choice_bias(const double *bias, int64_t i, const assay_knobs *knobs);
 void assay_oracle_route_scores(double *scores, const double *p, const double *bias, int64_t n,
                                int n_group, const assay_knobs *knobs);
 void assay_oracle_route_weights(double *weights, const double *p, const double *bias,

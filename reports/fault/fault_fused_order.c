@@ -43,6 +43,14 @@ const assay_fault_kind assay_fault_kinds_fused_order[] = {
      .value = 1,
      .needs = ASSAY_NEEDS_MLA,
      .home = "attn.kv_b attn.q_latent attn.kernel_out"},
+    {.name = "qkv-grouped",
+     .about = "rows of q, k and v that lie together by key head split as if all q came first",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_QKV_GROUPED,
+     .value = 1,
+     .needs = ASSAY_NEEDS_GQA,
+     .home = "attn.q attn.k attn.v"},
     {0}};
 
 typedef struct fused { /* tensors that come out of one fused product, side by side */
@@ -227,11 +235,77 @@ static assay_status try_activation(assay_home *home)
                                         "for gate and up give the value"});
 }
 
+/* Head i of [q | k | v] when the rows lie by key head: its queries, its key, its value. */
+static const double *grouped_head(int64_t *cols, double *const part[3], const int64_t width[3],
+                                  int n_head, int n_kv, int i)
+{
+    int each = n_head / n_kv, group = i / (each + 2), at = i % (each + 2);
+    int kind = at < each ? 0 : at - each + 1;
+    int64_t size = kind == 0 ? width[0] / n_head : width[kind] / n_kv;
+    *cols = width[kind];
+    return part[kind] + (kind == 0 ? group * each + at : group) * size;
+}
+
+static assay_status offer_grouped(assay_home *home, double *const part[3], const int64_t width[3],
+                                  int which)
+{
+    const assay_oracle_shape *shape = home->shape;
+    int H = shape->n_head, G = shape->n_head_kv, n = which == 0 ? H : G;
+    int first = which == 0 ? 0 : which == 1 ? H : H + G;
+    int64_t cols, size = width[which] / n;
+    for (int i = 0; i < n; i++) {
+        const double *from = grouped_head(&cols, part, width, H, G, first + i);
+        for (int64_t t = 0; t < home->pair.rows; t++)
+            memcpy(home->scratch + t * home->pair.cols + i * size, from + t * cols,
+                   (size_t)size * sizeof *from);
+    }
+    return assay_home_offer(
+        home, home->scratch,
+        &(assay_offer_text){
+            .kind = "grouped q, k, v split as plain",
+            .family = "fused q + k + v",
+            .complexity = 0.1,
+            .evidence =
+                "the heads are those of rows that lie by key head (its queries, its key, its "
+                "value), split as if all queries came first, then all keys: split by group"});
+}
+
+/* q, k and v of grouped queries: one fused weight by key head, taken for [q | k | v]. */
+static assay_status try_grouped(assay_home *home)
+{
+    static const assay_point points[] = {ASSAY_POINT_Q, ASSAY_POINT_K, ASSAY_POINT_V};
+    int G = home->shape->n_head_kv, H = home->shape->n_head, which = -1;
+    double *part[3] = {NULL};
+    int64_t width[3];
+    assay_status s = ASSAY_OK;
+    for (int i = 0; i < 3; i++)
+        which = home->judged->point == points[i] ? i : which;
+    if (which < 0 || G < 2 || G == H)
+        return ASSAY_OK;
+    for (int i = 0; i < 3 && s == ASSAY_OK; i++) {
+        if (i != which) {
+            s = assay_home_partner(&part[i], NULL, &width[i], home, points[i]);
+            continue;
+        }
+        width[i] = home->pair.cols;
+        s = assay_alloc(&part[i], (size_t)home->n, sizeof **part, "expected values");
+        if (s == ASSAY_OK)
+            memcpy(part[i], home->expected, (size_t)home->n * sizeof **part);
+    }
+    if (s == ASSAY_OK && width[0] / H == width[1] / G && width[1] == width[2])
+        s = offer_grouped(home, part, width, which);
+    for (int i = 0; i < 3; i++)
+        free(part[i]);
+    return s == ASSAY_MISSING ? ASSAY_OK : s;
+}
+
 assay_status assay_fault_match_fused_order(assay_home *home)
 {
     const assay_judged *j = home->judged;
     if (j->is_ids || j->against)
         return ASSAY_OK;
+    if (!home->shape->is_mla)
+        ASSAY_TRY(try_grouped(home));
     for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
         if (j->point == groups[i].first || j->point == groups[i].second) {
             ASSAY_TRY(try_joint(home, &groups[i]));

@@ -112,6 +112,70 @@ const assay_fault_kind assay_fault_kinds_rank_slice[] = {
      .needs = ASSAY_NEEDS_DENSE,
      .ranks = true,
      .home = "ffn.up"},
+    {.name = "rank-key-head",
+     .about = "rank 0's key heads on every rank (or on rank=R, value's)",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_RANK_SLICE,
+     .value = 0,
+     .n_ints = 1,
+     .ints = {ASSAY_ROLE_ATTN_K},
+     .needs = ASSAY_NEEDS_GQA,
+     .ranks = true,
+     .home = "attn.k"},
+    {.name = "rank-columns-shifted",
+     .about = "a rank's columns of the output projection start value too late",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_RANK_SLICE_SHIFT,
+     .value = 4,
+     .n_ints = 1,
+     .ints = {ASSAY_ROLE_ATTN_OUTPUT},
+     .ranks = true,
+     .home = "attn.proj"},
+    {.name = "rank-columns-short",
+     .about =
+         "the last value columns of a rank's slice of the dense down projection were not loaded",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_RANK_SLICE_SHORT,
+     .value = 8,
+     .n_ints = 1,
+     .ints = {ASSAY_ROLE_FFN_DOWN},
+     .needs = ASSAY_NEEDS_DENSE,
+     .ranks = true,
+     .home = "ffn.out"},
+    {.name = "rank-other-axis",
+     .about = "a rank's part of the output projection is cut out along the other axis",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_RANK_VIEW,
+     .value = 1,
+     .n_ints = 1,
+     .ints = {ASSAY_ROLE_ATTN_OUTPUT},
+     .ranks = true,
+     .home = "attn.proj"},
+    {.name = "rank-norm-late",
+     .about = "a rank's copy of the weight of the norm before attention starts half a head late",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_RANK_VIEW,
+     .value = 2,
+     .n_ints = 1,
+     .ints = {ASSAY_ROLE_ATTN_NORM},
+     .ranks = true,
+     .home = "attn.in_norm"},
+    {.name = "rank-bias-share",
+     .about = "a rank has its share of the router's bias in front, and zeros behind",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_RANK_VIEW,
+     .value = 3,
+     .n_ints = 1,
+     .ints = {ASSAY_ROLE_ROUTER_BIAS},
+     .needs = ASSAY_NEEDS_ROUTER_BIAS,
+     .ranks = true,
+     .home = "moe.topk"},
     {0}};
 
 static json_t *map_json(const int *map, int n)
@@ -283,9 +347,13 @@ static assay_status try_shift(assay_home *home)
 assay_status assay_fault_match_rank_slice(assay_home *home)
 {
     const assay_judged *j = home->judged;
-    if (j->against || j->is_ids || j->n_nonfinite_added > 0)
+    if (j->against || j->n_nonfinite_added > 0)
+        return ASSAY_OK;
+    ASSAY_TRY(assay_home_try_vectors(home));
+    if (j->is_ids)
         return ASSAY_OK;
     ASSAY_TRY(assay_home_try_slices(home));
+    ASSAY_TRY(assay_home_try_addends(home));
     static const assay_point sharded[] = {ASSAY_POINT_Q,
                                           ASSAY_POINT_KV_B,
                                           ASSAY_POINT_K,

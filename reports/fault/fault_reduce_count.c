@@ -74,6 +74,15 @@ const assay_fault_kind assay_fault_kinds_reduce_count[] = {
      .needs = ASSAY_NEEDS_DENSE,
      .ranks = true,
      .home = "ffn.out"},
+    {.name = "bias-every-rank",
+     .about = "the bias behind a reduced projection is added on every rank (models that have one)",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_RANK_BIAS,
+     .value = 1,
+     .needs = ASSAY_NEEDS_DENSE,
+     .ranks = true,
+     .home = "attn.proj ffn.out"},
     {0}};
 
 static assay_status try_count(assay_home *home, assay_knobs *knobs, double *times, const char *what,
@@ -163,6 +172,40 @@ static assay_status try_stream(assay_home *home)
     for (int i = 0; i < 3; i++)
         free(part[i]);
     return s;
+}
+
+/* Every row is off by the same multiple of the bias: it was added by several ranks, or by none. */
+static assay_status try_bias(assay_home *home, const char *bias)
+{
+    const double *b;
+    int64_t dims[4], cols = home->pair.cols;
+    char name[64], text[320];
+    double cross = 0, square = 0;
+    int n_ranks = assay_run_about(assay_forced_run(home->forced))->n_ranks;
+    snprintf(name, sizeof name, "blk.%d.%s", home->judged->layer, bias);
+    assay_status s = assay_oracle_weight(&b, dims, assay_forced_oracle(home->forced), name);
+    if (s != ASSAY_OK || dims[3] != cols)
+        return s == ASSAY_MISSING ? ASSAY_OK : s;
+    for (int64_t i = 0; i < home->n; i++) {
+        cross += (home->got[i] - home->expected[i]) * b[i % cols];
+        square += b[i % cols] * b[i % cols];
+    }
+    double more = square > 0 ? round(cross / square) : 0;
+    if (more == 0)
+        return ASSAY_OK;
+    for (int64_t i = 0; i < home->n; i++)
+        home->scratch[i] = home->expected[i] + more * b[i % cols];
+    snprintf(text, sizeof text,
+             "the bias is in the sum %g times: add it on one rank, or behind the "
+             "reduction",
+             more + 1);
+    return assay_home_offer(home, home->scratch,
+                            &(assay_offer_text){.kind = n_ranks > 1 && more + 1 == n_ranks
+                                                            ? "bias added on every rank"
+                                                            : "bias counted otherwise",
+                                                .complexity = 0.2,
+                                                .fitted = json_pack("{s:f}", "times", more + 1),
+                                                .evidence = text});
 }
 
 /* What each head adds to the output projection, [H][rows, D]; *room is yours to free. */
@@ -260,6 +303,10 @@ assay_status assay_fault_match_reduce_count(assay_home *home)
     for (size_t i = 0; i < sizeof reduced / sizeof *reduced; i++)
         if (assay_home_is(home, reduced[i]) && (ranks || reduced[i] != ASSAY_POINT_EMBED))
             ASSAY_TRY(try_whole(home));
+    if (assay_home_is(home, ASSAY_POINT_PROJ))
+        ASSAY_TRY(try_bias(home, "attn_output.bias"));
+    if (assay_home_is(home, ASSAY_POINT_FFN_OUT))
+        ASSAY_TRY(try_bias(home, "ffn_down.bias"));
     if (assay_home_is(home, ASSAY_POINT_PROJ) && !assay_home_settled(home))
         ASSAY_TRY(try_heads(home));
     return ASSAY_OK;

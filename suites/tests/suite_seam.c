@@ -276,6 +276,7 @@ START_TEST(seam_every_row_has_a_case_here)
             seam == ASSAY_SEAM_PREFIX_EVICTED || seam == ASSAY_SEAM_KV_BLANK ||
             seam == ASSAY_SEAM_KV_ROW_SCALE || /* suite_kvcache, suite_cases */
             seam == ASSAY_SEAM_NEXTN_INPUT ||  /* suite_draft */
+            seam == ASSAY_SEAM_QKV_GROUPED ||  /* suite_shard_faults */
             (seam >= ASSAY_SEAM_RANK_SLICE && seam <= ASSAY_SEAM_RANK_BIAS) ||
             seam >= ASSAY_SEAM_STREAM_WAIT; /* of devices: gpu/suite_gpu_graph.c */
         ck_assert_msg(there || elsewhere, "seam %s has no case", assay_seam_name((assay_seam)seam));

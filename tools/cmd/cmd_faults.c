@@ -8,22 +8,33 @@
 #include <string.h>
 
 #include "suites/campaign.h"
+#include "suites/campaign_ranks.h"
 #include "tools/options.h"
 #include "tools/progress.h"
+
+enum { KEY_RANKS = 0x800 };
 
 static const struct argp_option options[] = {
     {"quick", 'Q', NULL, 0, "One place for each kind, few pairs and clean runs", 0},
     {"device", 'D', NULL, 0, "On a CUDA device: the faults that only a device has", 0},
+    {"ranks", KEY_RANKS, "N", 0, "Faults of ranks instead, in runs of N ranks; may be repeated", 0},
     {0}};
+
+#define MOST_COUNTS 8
 
 typedef struct own {
     bool quick, device;
+    int rank_counts[MOST_COUNTS], n_counts;
 } own;
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     own *o = state->input;
-    (void)arg;
+    if (key == KEY_RANKS && o->n_counts < MOST_COUNTS) {
+        o->rank_counts[o->n_counts++] =
+            assay_option_int(state, "ranks", arg, 2, ASSAY_RANK_CAMPAIGN_MOST);
+        return 0;
+    }
     if (key != 'Q' && key != 'D')
         return ARGP_ERR_UNKNOWN;
     o->quick = o->quick || key == 'Q';
@@ -54,6 +65,32 @@ static int print_misses(const assay_result *result, bool verbose)
     return 0;
 }
 
+static bool rank_rates_hold(const assay_result *result)
+{
+    const json_t *rates = json_object_get(result->extra, "rates");
+    return json_integer_value(json_object_get(rates, "visible")) > 0 &&
+           json_real_value(json_object_get(rates, "class_and_ranks")) >= 0.95 &&
+           json_integer_value(json_object_get(rates, "false_alarms")) == 0;
+}
+
+static int faults_of_ranks(const assay_options *common, const own *o)
+{
+    assay_result result = {0};
+    assay_status s = assay_options_result(&result, common);
+    if (s == ASSAY_OK)
+        s = assay_rank_campaign_run(&result, common->args, common->n_args, o->rank_counts,
+                                    o->n_counts, show, NULL);
+    if (s != ASSAY_OK) {
+        assay_result_clear(&result);
+        return assay_end_failed(common, s);
+    }
+    bool hold = rank_rates_hold(&result);
+    if (!common->json)
+        print_misses(&result, common->verbose);
+    assay_end(common, &result);
+    return hold ? 0 : 1;
+}
+
 int assay_cmd_faults(int argc, char **argv)
 {
     own o = {0};
@@ -71,6 +108,8 @@ int assay_cmd_faults(int argc, char **argv)
     int status;
     if (!assay_options_parse(&common, &status, &cli, argc, argv))
         return status;
+    if (o.n_counts > 0)
+        return faults_of_ranks(&common, &o);
     assay_result result = {0};
     assay_campaign *campaign = NULL;
     assay_status s;

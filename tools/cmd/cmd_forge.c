@@ -20,6 +20,7 @@ enum {
     KEY_NEXTN,
     KEY_VOCAB,
     KEY_KV_B,
+    KEY_BIASES,
     KEY_WRONG,
     KEY_AT
 };
@@ -37,6 +38,7 @@ static const struct argp_option options[] = {
     {"nextn", KEY_NEXTN, "N", 0,
      "Blocks that predict further tokens (default: the model's with all layers, else 0)", 0},
     {"vocab", KEY_VOCAB, "N", 0, "Size of the vocabulary (default: the model's)", 0},
+    {"biases", KEY_BIASES, NULL, 0, "Projections with biases (llama)", 0},
     {"kv-b", KEY_KV_B, NULL, 0, "attn_kv_b in one piece, as old deepseek2 files have it", 0},
     {"wrong", KEY_WRONG, "KIND", 0, "One tensor is wrong in this way (see below)", 0},
     {"at", KEY_AT, "TENSOR", 0, "Which one (default blk.1.attn_output.weight)", 0},
@@ -98,6 +100,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_VOCAB:
         o->forge.n_vocab = assay_option_int(state, "vocab", arg, 512, 1 << 24);
+        return 0;
+    case KEY_BIASES:
+        o->forge.biases = true;
         return 0;
     case KEY_KV_B:
         o->forge.kv_b = true;
