@@ -132,6 +132,8 @@ static assay_status run_rank(void *user, assay_comm *comm)
 {
     assay_rank_campaign *c = user;
     int32_t tokens[N_TOKENS], positions[N_TOKENS];
+    size_t n = (size_t)N_TOKENS * (size_t)assay_model_hparams(c->m.model)->n_vocab;
+    float *logits = NULL;
     assay_engine *engine = NULL;
     assay_capture *capture = NULL;
     assay_engine_options options = assay_engine_options_default();
@@ -151,7 +153,10 @@ static assay_status run_rank(void *user, assay_comm *comm)
     options.tap_user = capture;
     ASSAY_GO(assay_engine_new(&engine, c->m.model, &options));
     assay_batch batch = {.n = N_TOKENS, .tokens = tokens, .positions = positions};
-    ASSAY_GO(assay_engine_forward(engine, &batch, comm->rank == 0 ? c->logits : NULL));
+    ASSAY_GO(assay_alloc(&logits, n, sizeof *logits, "logits")); /* all ranks gather them */
+    ASSAY_GO(assay_engine_forward(engine, &batch, logits));
+    if (comm->rank == 0)
+        memcpy(c->logits, logits, n * sizeof *logits);
 out:
     assay_turn_take();
     if (s == ASSAY_OK && capture)
@@ -160,6 +165,7 @@ out:
         assay_capture_abandon(capture);
     assay_turn_give();
     assay_engine_free(engine);
+    free(logits);
     return s;
 }
 
