@@ -41,7 +41,11 @@ static const struct rank_fault {
 #define N_FAULTS ((int)(sizeof faults / sizeof *faults))
 
 struct assay_rank_campaign {
-    assay_campaign_model m;
+    struct {
+        const char *path;
+        assay_model *model;
+        assay_oracle *oracle;
+    } m;
     char folder[64];
     char paths[ASSAY_RANK_CAMPAIGN_MOST][128];
     /* the trial that runs */
