@@ -98,7 +98,8 @@ static void set_knobs(assay_forced *f, const assay_forced_options *options)
         apply_cache(&f->knobs, info->cache);
     f->rounding = f->knobs;
     f->rounding.round_out = f->rounding.round_weight = info->dtype;
-    f->rounding.activations_q8 = info->profile && info->profile->activations_q8;
+    f->rounding.activations_q8 =
+        (info->profile && info->profile->activations_q8) || (options && options->activations_q8);
 }
 
 static bool wanted_layer(const assay_forced *f, int layer)

@@ -69,6 +69,8 @@ typedef struct assay_forced_place {
 typedef struct assay_forced_options {
     const assay_knobs *knobs;    /* NULL: right ones with the run's profile applied */
     int first_layer, last_layer; /* 0, -1: all */
+    bool activations_q8; /* floors with inputs of products rounded to 8-bit blocks, whatever the
+                            profile says */
     /* Only these are judged; what else was captured is input all the same. n_only 0: all. */
     const assay_forced_place *only;
     int n_only;

@@ -411,8 +411,7 @@ static void join_pairs(double *x, int64_t n, double *scratch)
     }
 }
 
-/* Fast Walsh-Hadamard transform with factor 1 / sqrt(n): symmetric and its own inverse. */
-static void hadamard(double *x, int64_t n)
+void assay_layout_hadamard(double *x, int64_t n)
 {
     for (int64_t half = 1; half < n; half *= 2)
         for (int64_t i = 0; i < n; i++)
@@ -475,7 +474,7 @@ void assay_plan_apply(double *out, const double *in, const assay_plan *plan)
     ASSAY_BUG_IF(plan->pairs_n && !scratch);
     for (int64_t i = 0; width > 0 && i < n; i += width) {
         if (plan->order == ORDER_HADAMARD)
-            hadamard(out + i, width);
+            assay_layout_hadamard(out + i, width);
         else
             join_pairs(out + i + plan->pairs_from, plan->pairs_n, scratch);
     }

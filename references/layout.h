@@ -99,4 +99,8 @@ void assay_plan_overlay(double *out, const double *base, const assay_plan *plan)
 /* Checks the three texts alone (a user's map): ASSAY_USAGE. */
 assay_status assay_layout_check(const assay_layout *layout);
 
+/* Fast Walsh-Hadamard transform with factor 1 / sqrt(n), n a power of two: symmetric and its own
+ * inverse. */
+void assay_layout_hadamard(double *x, int64_t n);
+
 #endif

@@ -179,13 +179,14 @@ static assay_status explain_all(assay_diagnosis *d)
     return s;
 }
 
-/* Rotated parts stored in another order are a convention only where queries and keys both have it.
- */
+/* Rotated parts stored in another order, and a Hadamard matrix, are conventions only where queries
+ * and keys both have them. */
 static void check_conventions(assay_diagnosis *d)
 {
     for (int i = 0; i < d->n; i++) {
         const assay_judged *a = judged_of(d, i);
-        if (!d->homes[i].convention || strcmp(d->homes[i].family, "rotary") != 0)
+        if (!d->homes[i].convention || (strcmp(d->homes[i].family, "rotary") != 0 &&
+                                        strcmp(d->homes[i].family, "hadamard") != 0))
             continue;
         bool both = false;
         for (int k = 0; k < d->n && !both; k++) {
@@ -289,11 +290,13 @@ assay_status assay_diagnosis_explain(assay_diagnosis *d, assay_result *result, a
                                      assay_oracle *oracle, const assay_forced_options *options)
 {
     ASSAY_TRY(assay_diagnosis_view(&d->forced, run, oracle, options));
+    ASSAY_TRY(assay_diagnosis_conventions(result, d, run, oracle, options));
     ASSAY_TRY(list_homes(d));
     ASSAY_TRY(assay_diagnosis_drop_behind(result, d));
     assay_diagnosis_merge(d);
     ASSAY_TRY(assay_diagnosis_other_weights(d));
     ASSAY_TRY(explain_all(d));
+    ASSAY_TRY(assay_diagnosis_hadamard(d));
     ASSAY_TRY(assay_diagnosis_join(d));
     check_conventions(d);
     return ASSAY_OK;

@@ -31,6 +31,12 @@ typedef struct assay_diagnosis {
 assay_status assay_diagnosis_explain(assay_diagnosis *d, assay_result *result, assay_run *run,
                                      assay_oracle *oracle, const assay_forced_options *options);
 void assay_diagnosis_clear(assay_diagnosis *d);
+/* Where a convention that the profile does not list explains most homes at once, the pass is made
+ * again with it, and a note names it. */
+assay_status assay_diagnosis_conventions(assay_result *result, assay_diagnosis *d, assay_run *run,
+                                         assay_oracle *oracle, const assay_forced_options *options);
+/* Homes of the indexer's queries and keys that hold the expected ones times a Hadamard matrix. */
+assay_status assay_diagnosis_hadamard(assay_diagnosis *d);
 /* A bundle for every finding from `first` on (reports/repro.h). */
 assay_status assay_diagnosis_bundles(assay_result *result, int first, const assay_diagnosis *d,
                                      const assay_diagnose_options *options);

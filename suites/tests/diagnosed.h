@@ -17,6 +17,9 @@ assay_status diagnosed_watched(assay_result *result, const char *capture, const 
 /* The same with a bundle per finding in `folder`. */
 assay_status diagnosed_bundled(assay_result *result, const char *capture, const char *model,
                                const char *folder);
+/* The same under a profile of references/profile.def. */
+assay_status diagnosed_as(assay_result *result, const char *capture, const char *model,
+                          const char *profile);
 /* Oracle passes that the last diagnosis cost. */
 double diagnosed_passes(void);
 /* Runs the engine over the tokens with these settings and captures everything to `capture`. */

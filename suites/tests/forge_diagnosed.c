@@ -55,8 +55,9 @@ out:
     return s;
 }
 
+/* profile NULL: by the capture's producer. */
 static assay_status diagnose(assay_result *result, const char *capture, const char *model,
-                             assay_diagnose_options *options)
+                             const char *profile, assay_diagnose_options *options)
 {
     assay_gguf *file = NULL;
     assay_oracle *oracle = NULL;
@@ -64,6 +65,7 @@ static assay_status diagnose(assay_result *result, const char *capture, const ch
     assay_run_options how = assay_run_options_default();
     const char *paths[] = {capture};
     assay_status s;
+    how.profile = profile;
     ASSAY_TRY(assay_result_init(result, "diagnose"));
     ASSAY_GO(assay_gguf_open(&file, model));
     ASSAY_GO(assay_oracle_open(&oracle, file, 0));
@@ -93,14 +95,21 @@ assay_status diagnosed_watched(assay_result *result, const char *capture, const 
 {
     assay_diagnose_options options = {
         .on_judged = on_judged, .on_judged_user = user, .passes = &passes};
-    return diagnose(result, capture, model, &options);
+    return diagnose(result, capture, model, NULL, &options);
 }
 
 assay_status diagnosed_bundled(assay_result *result, const char *capture, const char *model,
                                const char *folder)
 {
     assay_diagnose_options options = {.bundles = folder};
-    return diagnose(result, capture, model, &options);
+    return diagnose(result, capture, model, NULL, &options);
+}
+
+assay_status diagnosed_as(assay_result *result, const char *capture, const char *model,
+                          const char *profile)
+{
+    assay_diagnose_options options = {.passes = &passes};
+    return diagnose(result, capture, model, profile, &options);
 }
 
 assay_status diagnosed(assay_result *result, const char *capture, const char *model)
