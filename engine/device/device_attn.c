@@ -14,24 +14,30 @@ static assay_status project_to(assay_engine *e, assay_point to, assay_rows x, as
     return assay_device_done(e, to, layer);
 }
 
-static assay_status queries(assay_engine *e, int layer)
+/* What queries and keys are made from: the merged projection, and the norm of its first part. */
+static assay_status latents(assay_engine *e, int layer)
 {
     static const assay_point points[2] = {ASSAY_POINT_Q_A, ASSAY_POINT_KV_A};
     static const assay_role roles[2] = {ASSAY_ROLE_ATTN_Q_A, ASSAY_ROLE_ATTN_KV_A};
     static const assay_role biases[2] = {ASSAY_ROLE_COUNT, ASSAY_ROLE_COUNT};
     assay_rows x;
     ASSAY_TRY(assay_device_read(&x, e, ASSAY_POINT_IN_NORM, ASSAY_POINT_Q_A));
-    if (!e->hp->n_rank_q) {
-        ASSAY_TRY(
-            project_to(e, ASSAY_POINT_KV_A, x, ASSAY_ROLE_ATTN_KV_A, layer, ASSAY_ROLE_COUNT));
-        return project_to(e, ASSAY_POINT_Q, x, ASSAY_ROLE_ATTN_Q, layer, ASSAY_ROLE_COUNT);
-    }
+    if (!e->hp->n_rank_q)
+        return project_to(e, ASSAY_POINT_KV_A, x, ASSAY_ROLE_ATTN_KV_A, layer, ASSAY_ROLE_COUNT);
     ASSAY_TRY(assay_device_merged(e, ASSAY_SLOT_FUSED_QA, points, roles, biases, x, layer));
     ASSAY_TRY(assay_device_read(&x, e, ASSAY_POINT_Q_A, ASSAY_POINT_Q_A_NORM));
-    ASSAY_TRY(assay_device_norm(e, ASSAY_POINT_Q_A_NORM, x, ASSAY_ROLE_ATTN_Q_A_NORM,
-                                ASSAY_NORM_Q_A, layer));
-    ASSAY_TRY(assay_device_read(&x, e, ASSAY_POINT_Q_A_NORM, ASSAY_POINT_Q));
-    return project_to(e, ASSAY_POINT_Q, x, ASSAY_ROLE_ATTN_Q_B, layer, ASSAY_ROLE_COUNT);
+    return assay_device_norm(e, ASSAY_POINT_Q_A_NORM, x, ASSAY_ROLE_ATTN_Q_A_NORM, ASSAY_NORM_Q_A,
+                             layer);
+}
+
+static assay_status queries(assay_engine *e, int layer)
+{
+    bool direct = !e->hp->n_rank_q;
+    assay_rows x;
+    ASSAY_TRY(assay_device_read(&x, e, direct ? ASSAY_POINT_IN_NORM : ASSAY_POINT_Q_A_NORM,
+                                ASSAY_POINT_Q));
+    return project_to(e, ASSAY_POINT_Q, x, direct ? ASSAY_ROLE_ATTN_Q : ASSAY_ROLE_ATTN_Q_B, layer,
+                      ASSAY_ROLE_COUNT);
 }
 
 /* The rotation of queries or keys, with the file's own factors on frequencies if it has some. */
@@ -286,8 +292,7 @@ static assay_status dense_attention(assay_engine *e, int layer, const assay_devi
 
 /* Few rows, or rows of several requests among each other: the kernel; else dense steps. */
 static assay_status attend(assay_engine *e, int layer, const assay_device_attention *a,
-                           assay_rows q, assay_rows o, assay_rows lse,
-                           const assay_device_rows *rows)
+                           assay_rows q, assay_rows o, assay_rows lse)
 {
     assay_device *d = e->device;
     void *scores = NULL;
@@ -297,7 +302,7 @@ static assay_status attend(assay_engine *e, int layer, const assay_device_attent
             (size_t)(rows_at_once(e) * e->part.n_head * e->options.max_positions) * 4));
     if (scores && is_dense(e))
         return dense_attention(e, layer, a, q, o, lse, scores);
-    ASSAY_RUN(d, assay_device_attend(d->at, o, lse, q, rows, a));
+    ASSAY_RUN(d, assay_device_attend(d->at, o, lse, q, &d->rows, a));
     return ASSAY_OK;
 }
 
@@ -332,15 +337,14 @@ static assay_status kernel(assay_engine *e, int layer, assay_rows q, assay_rows 
                                        (size_t)(q.n * a.n_head * a.n_split * (a.d_value + 2)) * 4));
     ASSAY_TRY(assay_device_begin(e, ASSAY_POINT_LSE, layer));
     assay_rows lse = assay_device_rows_of(e, ASSAY_POINT_LSE);
-    assay_device_rows rows = d->rows;
     if (assay_bent(e, ASSAY_SEAM_GRAPH_METADATA, layer, 0) == 2)
-        rows.positions = d->captured_positions;
-    ASSAY_TRY(attend(e, layer, &a, q, o, lse, &rows));
+        a.last = d->captured_positions;
+    ASSAY_TRY(attend(e, layer, &a, q, o, lse));
     if (assay_point_wanted(e, ASSAY_POINT_PROBS, layer)) {
         ASSAY_TRY(assay_device_begin(e, ASSAY_POINT_PROBS, layer));
         float *probs = assay_device_rows_of(e, ASSAY_POINT_PROBS).at;
         ASSAY_RUN(d, assay_device_attend_probs(d->at, probs, e->options.max_positions, lse, q,
-                                               &rows, &a));
+                                               &d->rows, &a));
         ASSAY_TRY(assay_device_done_exact(e, ASSAY_POINT_PROBS, layer));
         assay_device_no_reader(e, ASSAY_POINT_PROBS);
     }
@@ -408,11 +412,21 @@ static assay_status mla(assay_engine *e, int layer)
     int64_t rank = hp->n_rank_kv, v = hp->d_value;
     bool latent = e->options.path == ASSAY_PATH_LATENT;
     assay_rows q, x;
+    bool indexes = hp->has_indexer && hp->index_full[layer];
+    bool aside = indexes && assay_device_has_side(e);
+    ASSAY_TRY(latents(e, layer));
+    if (aside) { /* selection beside queries, keys and their rotation */
+        ASSAY_TRY(assay_device_fork(e));
+        ASSAY_TRY(assay_device_index(e, layer));
+        ASSAY_TRY(assay_device_unfork(e));
+    }
     ASSAY_TRY(queries(e, layer));
     ASSAY_TRY(rotate_mla(e, layer));
     ASSAY_TRY(latent ? absorb(e, layer) : expand(e, layer));
-    if (hp->has_indexer && hp->index_full[layer])
+    if (indexes && !aside)
         ASSAY_TRY(assay_device_index(e, layer));
+    if (aside)
+        ASSAY_TRY(assay_device_join(e));
     ASSAY_TRY(open_output(e, layer));
     assay_rows o = assay_device_rows_of(e, ASSAY_POINT_OUT_ATTN);
     if (!latent) {

@@ -6,6 +6,35 @@
 
 #include "engine/device/device_inside.h"
 
+bool assay_device_has_side(const assay_engine *e)
+{
+    return e->device->n_bucket <= ASSAY_DEVICE_FEW && !e->options.inject;
+}
+
+assay_status assay_device_fork(assay_engine *e)
+{
+    assay_device *d = e->device;
+    if (!d->is_dry) {
+        ASSAY_TRY(assay_cuda_record(d->fork, d->stream));
+        ASSAY_TRY(assay_cuda_wait(d->side, d->fork));
+    }
+    d->at = d->side;
+    return ASSAY_OK;
+}
+
+assay_status assay_device_unfork(assay_engine *e)
+{
+    assay_device *d = e->device;
+    d->at = d->stream;
+    return d->is_dry ? ASSAY_OK : assay_cuda_record(d->join, d->side);
+}
+
+assay_status assay_device_join(assay_engine *e)
+{
+    assay_device *d = e->device;
+    return d->is_dry ? ASSAY_OK : assay_cuda_wait(d->stream, d->join);
+}
+
 assay_device_cache assay_device_cache_of(const assay_engine *e, assay_kv_kind kind, int layer)
 {
     const assay_device *d = e->device;

@@ -197,6 +197,14 @@ assay_status assay_device_linear_slice(assay_engine *e, assay_rows y, assay_rows
 assay_status assay_device_multiply(assay_engine *e, assay_product *p);
 
 /* ---- device_forward.c, device_attn.c, device_moe.c ---- */
+/* Whether work may run beside the main stream in this step: few rows, nobody changes values. */
+bool assay_device_has_side(const assay_engine *e);
+/* What follows is queued on the side stream, behind what the main stream has so far ... */
+assay_status assay_device_fork(assay_engine *e);
+/* ... until here; the main stream goes on from the fork ... */
+assay_status assay_device_unfork(assay_engine *e);
+/* ... and waits for the side stream here. */
+assay_status assay_device_join(assay_engine *e);
 assay_status assay_device_run(assay_engine *e, bool with_logits);
 assay_status assay_device_norm(assay_engine *e, assay_point to, assay_rows x, assay_role weight,
                                int which, int layer);

@@ -198,12 +198,6 @@ static void gate_and_up(part of[2], assay_engine *e, int layer)
     }
 }
 
-static assay_status join(assay_engine *e)
-{
-    assay_device *d = e->device;
-    return d->is_dry ? ASSAY_OK : assay_cuda_wait(d->stream, d->join);
-}
-
 static assay_status experts(assay_engine *e, assay_rows x, const grouping *g, bool is_aside,
                             int layer)
 {
@@ -232,7 +226,7 @@ static assay_status experts(assay_engine *e, assay_rows x, const grouping *g, bo
     ASSAY_TRY(assay_device_read(&weights, e, ASSAY_POINT_MOE_WEIGHTS, ASSAY_POINT_MOE_ROUTED));
     ASSAY_TRY(assay_device_begin(e, ASSAY_POINT_MOE_ROUTED, layer));
     if (is_aside && assay_bent(e, ASSAY_SEAM_LIVE_BUFFER, layer, 0) != 0) {
-        ASSAY_TRY(join(e));
+        ASSAY_TRY(assay_device_join(e));
         assay_device_place_on(e, ASSAY_POINT_MOE_ROUTED, ASSAY_POINT_SHARED);
     }
     ASSAY_RUN(d, assay_device_weighted_sum(d->at, assay_device_rows_of(e, ASSAY_POINT_MOE_ROUTED),
@@ -263,18 +257,11 @@ static bool waits(const assay_engine *e, int layer)
 static assay_status shared_aside(assay_engine *e, assay_rows x, int layer)
 {
     assay_device *d = e->device;
-    if (!d->is_dry) {
-        ASSAY_TRY(assay_cuda_record(d->fork, d->stream));
-        ASSAY_TRY(assay_cuda_wait(d->side, d->fork));
-    }
-    d->at = d->side;
+    ASSAY_TRY(assay_device_fork(e));
     if (!waits(e, layer))
         ASSAY_RUN(d, assay_device_delay(d->side, LOST_RACE_US));
-    assay_status s = shared(e, x, layer);
-    d->at = d->stream;
-    if (s == ASSAY_OK && !d->is_dry)
-        s = assay_cuda_record(d->join, d->side);
-    return s;
+    ASSAY_TRY(shared(e, x, layer));
+    return assay_device_unfork(e);
 }
 
 /* Routed and shared together; one of them alone where the model has no shared expert. */
@@ -297,7 +284,7 @@ static assay_status together(assay_engine *e, int layer)
 assay_status assay_device_moe(assay_engine *e, int layer)
 {
     bool few = e->device->n_bucket <= ASSAY_DEVICE_FEW, has_shared = e->hp->n_expert_shared > 0;
-    bool aside = few && has_shared && !e->options.inject;
+    bool aside = has_shared && assay_device_has_side(e);
     grouping g = {0};
     assay_rows x;
     ASSAY_TRY(assay_device_read(&x, e, ASSAY_POINT_FFN_NORM, ASSAY_POINT_MOE_LOGITS));
@@ -315,7 +302,7 @@ assay_status assay_device_moe(assay_engine *e, int layer)
     if (has_shared && !aside)
         ASSAY_TRY(shared(e, x, layer));
     if (aside && waits(e, layer))
-        ASSAY_TRY(join(e));
+        ASSAY_TRY(assay_device_join(e));
     ASSAY_TRY(together(e, layer));
-    return aside && !waits(e, layer) ? join(e) : ASSAY_OK;
+    return aside && !waits(e, layer) ? assay_device_join(e) : ASSAY_OK;
 }

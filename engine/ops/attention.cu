@@ -43,9 +43,9 @@ static __device__ view view_of(const assay_device_attention &a, const assay_devi
     view v;
     v.key_stride = a.keys.width;
     v.value_stride = a.values.width;
-    v.last = position;
+    v.last = a.last ? a.last[t] : position;
     v.selected = a.selected ? a.selected + t * a.n_selected : nullptr;
-    v.n = sequence < 0 ? 0 : v.selected ? static_cast<int>(a.n_selected) : position + 1;
+    v.n = sequence < 0 ? 0 : v.selected ? static_cast<int>(a.n_selected) : v.last + 1;
     if (v.n > position + 1) /* no more keys than positions: what follows is -1 */
         v.n = position + 1;
     int64_t first = sequence < 0 ? 0 : sequence * a.keys.capacity;

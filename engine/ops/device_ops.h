@@ -188,6 +188,7 @@ typedef struct assay_device_attention {
     const int32_t
         *selected; /* [T, n_selected] positions, -1 behind them; NULL: all up to the row's own */
     int64_t n_selected;
+    const int32_t *last; /* [T] the last position that a row sees; NULL: its own */
     double scale;
     bool round_probs;
     int n_split;    /* parts of the keys that are merged by their log-sum-exp */

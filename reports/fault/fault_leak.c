@@ -71,6 +71,7 @@ static double largest(const double *x, int64_t n)
 }
 
 #define CODES 127       /* of 8 bits, either sign */
+#define NEAR_TIE 0x1p-8 /* of the value: its own rounding to bfloat16 */
 #define LEAST_VALUES 16 /* that a step is believed for */
 
 static double magnitude(const double *x, int64_t n, bool least)
@@ -113,8 +114,12 @@ static assay_status offer_coarse(assay_home *home)
     char text[320];
     if (step == 0 || CODES * step < 1.05 * most) /* its own rows' scale */
         return ASSAY_OK;
-    for (int64_t i = 0; i < home->n; i++)
-        home->scratch[i] = nearbyint(home->expected[i] / step) * step;
+    for (int64_t i = 0; i < home->n; i++) { /* near a tie, rounding before it decides */
+        double slack = step / 2 + NEAR_TIE * fabs(home->expected[i]);
+        home->scratch[i] = fabs(home->got[i] - home->expected[i]) <= slack
+                               ? home->got[i]
+                               : nearbyint(home->expected[i] / step) * step;
+    }
     snprintf(text, sizeof text,
              "all values are whole multiples of %.4g, as 8-bit codes of values up to %.4g are; the "
              "largest value here is %.4g",
