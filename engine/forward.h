@@ -97,6 +97,11 @@ assay_status assay_point_done_reduced(assay_engine *e, assay_point point, int la
 /* Sizes of a point in this step. */
 int assay_point_dims(int64_t dims[ASSAY_MAX_DIMS], const assay_engine *e, assay_point point);
 bool assay_point_wanted(const assay_engine *e, assay_point point, int layer);
+/* How ranks share a point: a sum that is not taken there, the axis that is cut (-1: none), and how
+ * many neighbours hold the same shard. */
+bool assay_point_is_partial(const assay_engine *e, assay_point point);
+int assay_point_shard_axis(const assay_engine *e, assay_point point);
+int assay_point_n_copies(const assay_engine *e, assay_point point);
 /* Shows a buffer as the value of a point, with what the op wrote and what the reader will read. */
 assay_status assay_point_show(assay_engine *e, assay_point point, int layer,
                               const assay_buffer *shown, const assay_buffer *written,

@@ -92,8 +92,7 @@ assay_status assay_point_settle(assay_engine *e, assay_point point, int layer)
     return assay_slots_settle(&e->slots, point, n, e->part.n_head);
 }
 
-/* A sum over ranks that is not taken at the point itself. */
-static bool is_partial(const assay_engine *e, assay_point point)
+bool assay_point_is_partial(const assay_engine *e, assay_point point)
 {
     switch (point) {
     case ASSAY_POINT_MOE_EXPERT_GATE:
@@ -109,8 +108,7 @@ static bool is_partial(const assay_engine *e, assay_point point)
     }
 }
 
-/* Which axis of a point ranks share, by its letters; -1: none. */
-static int shard_axis(const assay_engine *e, assay_point point)
+int assay_point_shard_axis(const assay_engine *e, assay_point point)
 {
     int64_t dims[ASSAY_MAX_DIMS];
     const char *axes = assay_point_at(point)->axes;
@@ -128,7 +126,7 @@ static int shard_axis(const assay_engine *e, assay_point point)
 }
 
 /* More ranks than key heads: neighbours hold the same one. */
-static int n_copies(const assay_engine *e, assay_point point)
+int assay_point_n_copies(const assay_engine *e, assay_point point)
 {
     bool by_key_head = !e->hp->is_mla && (point == ASSAY_POINT_K || point == ASSAY_POINT_V ||
                                           point == ASSAY_POINT_K_ROPE);
@@ -159,8 +157,8 @@ static assay_status show(assay_engine *e, assay_point point, int layer, const as
         .rank = e->part.rank,
         .n_ranks = e->part.n_ranks,
         .partial = partial,
-        .shard_axis = partial ? -1 : shard_axis(e, point),
-        .n_copies = n_copies(e, point),
+        .shard_axis = partial ? -1 : assay_point_shard_axis(e, point),
+        .n_copies = assay_point_n_copies(e, point),
         .written_address = written->data,
         .read_address = read->data,
         .written_owner = written->owner,
@@ -179,7 +177,7 @@ assay_status assay_point_show(assay_engine *e, assay_point point, int layer,
                               const assay_buffer *shown, const assay_buffer *written,
                               const assay_buffer *read)
 {
-    return show(e, point, layer, shown, written, read, is_partial(e, point));
+    return show(e, point, layer, shown, written, read, assay_point_is_partial(e, point));
 }
 
 /* values = sum over ranks, as often as the seam says (once). */

@@ -500,8 +500,10 @@ assay_status assay_device_attention_layer(assay_engine *e, int layer)
     assay_rows x;
     ASSAY_TRY(e->hp->is_mla ? mla(e, layer) : llama(e, layer));
     ASSAY_TRY(assay_device_read(&x, e, ASSAY_POINT_OUT_ATTN, ASSAY_POINT_PROJ));
-    return project_to(e, ASSAY_POINT_PROJ, x, ASSAY_ROLE_ATTN_OUTPUT, layer,
-                      ASSAY_ROLE_ATTN_OUTPUT_BIAS);
+    ASSAY_TRY(assay_device_begin(e, ASSAY_POINT_PROJ, layer));
+    ASSAY_TRY(assay_device_linear(e, assay_device_rows_of(e, ASSAY_POINT_PROJ), x,
+                                  ASSAY_ROLE_ATTN_OUTPUT, layer, ASSAY_ROLE_ATTN_OUTPUT_BIAS));
+    return assay_device_done_reduced(e, ASSAY_POINT_PROJ, layer);
 }
 
 static assay_status index_queries(assay_engine *e, int layer)

@@ -234,9 +234,8 @@ static assay_status inject(assay_engine *e, const assay_shown *shown)
     return s;
 }
 
-assay_status assay_device_show(assay_engine *e, assay_point point, int layer,
-                               const assay_buffer *value, const assay_buffer *written,
-                               const assay_buffer *read)
+static assay_status show(assay_engine *e, assay_point point, int layer, const assay_buffer *value,
+                         const assay_buffer *written, const assay_buffer *read, bool partial)
 {
     assay_device *d = e->device;
     if (!is_wanted(e, point, layer))
@@ -246,7 +245,9 @@ assay_status assay_device_show(assay_engine *e, assay_point point, int layer,
                   .layer = layer,
                   .rank = e->part.rank,
                   .n_ranks = e->part.n_ranks,
-                  .shard_axis = -1,
+                  .partial = partial,
+                  .shard_axis = partial ? -1 : assay_point_shard_axis(e, point),
+                  .n_copies = assay_point_n_copies(e, point),
                   .written_address = written->data,
                   .read_address = read->data,
                   .written_owner = written->owner,
@@ -278,6 +279,33 @@ static assay_status bend(assay_engine *e, assay_point point, int layer)
         return ASSAY_OK;
     ASSAY_RUN(d, assay_device_share_scale(d->at, assay_device_rows_of(e, point), d->n_rows_at,
                                           (float)s->ints[1]));
+    return ASSAY_OK;
+}
+
+assay_status assay_device_show(assay_engine *e, assay_point point, int layer,
+                               const assay_buffer *value, const assay_buffer *written,
+                               const assay_buffer *read)
+{
+    return show(e, point, layer, value, written, read, assay_point_is_partial(e, point));
+}
+
+assay_status assay_device_show_part(assay_engine *e, assay_point point, int layer,
+                                    const assay_buffer *part, const assay_buffer *written)
+{
+    return show(e, point, layer, part, written, written, true);
+}
+
+assay_status assay_device_keep(assay_buffer *out, assay_engine *e, assay_point point, int layer)
+{
+    assay_device *d = e->device;
+    bool is_ffn = point == ASSAY_POINT_FFN_OUT || point == ASSAY_POINT_MOE_OUT;
+    assay_cell *cell = cell_of(d, is_ffn ? ASSAY_DEVICE_PART_FFN : ASSAY_DEVICE_PART, layer);
+    *out = d->uses[point].written;
+    out->data = NULL;
+    if (!is_wanted(e, point, layer))
+        return ASSAY_OK;
+    ASSAY_TRY(room_of_cell(d, cell, (size_t)assay_buffer_count(out) * 4));
+    out->data = cell->memory;
     return ASSAY_OK;
 }
 

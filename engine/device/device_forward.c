@@ -121,7 +121,7 @@ static assay_status dense(assay_engine *e, int layer)
     ASSAY_TRY(assay_device_begin(e, ASSAY_POINT_FFN_OUT, layer));
     ASSAY_TRY(assay_device_linear(e, assay_device_rows_of(e, ASSAY_POINT_FFN_OUT), x,
                                   ASSAY_ROLE_FFN_DOWN, layer, ASSAY_ROLE_FFN_DOWN_BIAS));
-    return assay_device_done(e, ASSAY_POINT_FFN_OUT, layer);
+    return assay_device_done_reduced(e, ASSAY_POINT_FFN_OUT, layer);
 }
 
 static assay_status one_layer(assay_engine *e, int layer)
@@ -146,11 +146,13 @@ static assay_status one_layer(assay_engine *e, int layer)
 static assay_status embed(assay_engine *e)
 {
     assay_device *d = e->device;
+    const assay_part part = assay_part_of_weight(e, ASSAY_ROLE_TOKEN_EMBD, -1);
     ASSAY_TRY(assay_device_begin(e, ASSAY_POINT_EMBED, -1));
-    ASSAY_RUN(d, assay_device_embed(d->at, assay_device_rows_of(e, ASSAY_POINT_EMBED),
-                                    assay_device_weight(e, ASSAY_ROLE_TOKEN_EMBD, -1), &d->rows,
-                                    e->options.dtype == ASSAY_DTYPE_BF16));
-    return assay_device_done(e, ASSAY_POINT_EMBED, -1);
+    ASSAY_RUN(d,
+              assay_device_embed(d->at, assay_device_rows_of(e, ASSAY_POINT_EMBED),
+                                 assay_device_weight(e, ASSAY_ROLE_TOKEN_EMBD, -1), &d->rows,
+                                 part.vocab, part.n_vocab, e->options.dtype == ASSAY_DTYPE_BF16));
+    return assay_device_done_reduced(e, ASSAY_POINT_EMBED, -1);
 }
 
 static assay_status head(assay_engine *e, bool with_logits)
@@ -167,7 +169,8 @@ static assay_status head(assay_engine *e, bool with_logits)
         return ASSAY_OK;
     ASSAY_TRY(assay_device_begin(e, ASSAY_POINT_LOGITS, -1));
     assay_rows y = assay_device_rows_of(e, ASSAY_POINT_LOGITS);
-    ASSAY_TRY(assay_device_linear(e, y, x, role, -1, ASSAY_ROLE_COUNT));
+    ASSAY_TRY(e->part.n_ranks > 1 ? assay_device_gathered_logits(e, y, x, role)
+                                  : assay_device_linear(e, y, x, role, -1, ASSAY_ROLE_COUNT));
     ASSAY_TRY(assay_device_done(e, ASSAY_POINT_LOGITS, -1));
     assay_device_no_reader(e, ASSAY_POINT_LOGITS);
     if (y.n <= ASSAY_DEVICE_FEW)

@@ -29,13 +29,17 @@ enum {
     ASSAY_SCRATCH_X,       /* its input in bfloat16 */
     ASSAY_SCRATCH_IN,      /* rows of experts */
     ASSAY_SCRATCH_OUT,
-    ASSAY_SCRATCH_INDEX,  /* which rows they are */
-    ASSAY_SCRATCH_SCORES, /* of dense attention */
+    ASSAY_SCRATCH_INDEX,    /* which rows they are */
+    ASSAY_SCRATCH_SCORES,   /* of dense attention */
+    ASSAY_SCRATCH_SHARE,    /* this rank's logits */
+    ASSAY_SCRATCH_GATHERED, /* of all ranks */
     ASSAY_SCRATCH_COUNT
 };
 
-#define ASSAY_DEVICE_PRIVATE ASSAY_SLOT_COUNT /* cell of an output that nobody reads */
-#define ASSAY_DEVICE_CELLS (ASSAY_SLOT_COUNT + 1)
+#define ASSAY_DEVICE_PRIVATE ASSAY_SLOT_COUNT        /* cell of an output that nobody reads */
+#define ASSAY_DEVICE_PART (ASSAY_SLOT_COUNT + 1)     /* this rank's part of a sum: attention ... */
+#define ASSAY_DEVICE_PART_FFN (ASSAY_SLOT_COUNT + 2) /* ... and feed-forward */
+#define ASSAY_DEVICE_CELLS (ASSAY_SLOT_COUNT + 3)
 
 typedef struct assay_use_of_slot {
     assay_buffer buffer, written; /* what is read, what the op writes; the same when healthy */
@@ -94,6 +98,10 @@ struct assay_device {
     void *at;            /* which of the two is queued on now */
     void *fork, *join;
     void *blas;
+    int ordinal;
+    void *ranks;  /* NCCL; NULL: one rank, or ranks that share a device */
+    void *staged; /* pinned; parts of sums on their way over the host */
+    size_t staged_bytes;
     assay_packed *weights; /* [1 + n_layer][ASSAY_ROLE_COUNT]; data NULL: absent */
     float **vectors;       /* the same shape: weights of one dimension, decoded */
     int64_t weight_bytes;
@@ -167,6 +175,10 @@ assay_status assay_device_end_step(assay_engine *e);
 assay_status assay_device_divert(assay_engine *e, int slot, int layer);
 assay_status assay_device_done(assay_engine *e, assay_point point, int layer);
 assay_status assay_device_done_exact(assay_engine *e, assay_point point, int layer);
+/* Memory for this rank's part of a sum, of the point's shape; data NULL: nobody wants it. */
+assay_status assay_device_keep(assay_buffer *out, assay_engine *e, assay_point point, int layer);
+assay_status assay_device_show_part(assay_engine *e, assay_point point, int layer,
+                                    const assay_buffer *part, const assay_buffer *written);
 assay_status assay_device_show(assay_engine *e, assay_point point, int layer,
                                const assay_buffer *shown, const assay_buffer *written,
                                const assay_buffer *read);
@@ -176,6 +188,18 @@ int32_t *assay_device_ids(const assay_engine *e, int slot);
 assay_status assay_device_scratch(void **out, assay_device *d, int which, size_t bytes);
 assay_status assay_device_grow(assay_device *d, assay_cell *cell, size_t bytes, const char *what);
 void assay_device_free_cells(assay_engine *e);
+
+/* ---- device_ranks.c ---- */
+/* Number of the device that this rank has. */
+int assay_device_ordinal(const assay_engine *e);
+assay_status assay_device_open_ranks(assay_engine *e);
+void assay_device_close_ranks(assay_device *d);
+/* *all: [n_ranks, n] scratch. */
+assay_status assay_device_gather_ranks(float **all, assay_engine *e, const float *mine, int64_t n);
+/* The op has written this rank's part of a sum. */
+assay_status assay_device_done_reduced(assay_engine *e, assay_point point, int layer);
+assay_status assay_device_gathered_logits(assay_engine *e, assay_rows y, assay_rows x,
+                                          assay_role role);
 
 /* ---- device_plan.c ---- */
 assay_status assay_plan_find(assay_plan **out, assay_engine *e, bool with_logits, bool is_bucket);

@@ -122,10 +122,13 @@ assay_status assay_device_linear(assay_engine *e, assay_rows y, assay_rows x, as
                                  int layer, assay_role bias)
 {
     int at = assay_role_at(role)->per_layer ? layer : -1;
-    assay_slice slice = assay_slice_of(e, assay_model_weight(e->model, role, at));
+    const assay_weight *w = assay_model_weight(e->model, role, at);
+    assay_slice slice = assay_slice_of(e, w);
+    bool once = slice.n_columns == w->width || e->part.rank == 0 ||
+                assay_bent(e, ASSAY_SEAM_RANK_BIAS, layer, 0) != 0;
     const float *b = bias == ASSAY_ROLE_COUNT ? NULL : assay_device_vector(e, bias, layer);
     ASSAY_TRY(assay_device_linear_slice(e, y, x, role, layer, slice));
-    if (b)
+    if (b && once)
         ASSAY_RUN(e->device, assay_device_bias(e->device->at, y, b + slice.row));
     return ASSAY_OK;
 }

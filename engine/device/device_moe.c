@@ -183,7 +183,8 @@ static void gate_and_up(part of[2], assay_engine *e, int layer)
     int64_t m = e->hp->n_ff_expert;
     const assay_packed *gate = assay_device_weight(e, ASSAY_ROLE_GATE_EXPS, layer);
     const assay_packed *up = assay_device_weight(e, ASSAY_ROLE_UP_EXPS, layer);
-    assay_slice slice = {e->part.ff_expert, e->part.n_ff_expert, 0, e->hp->n_embd};
+    int64_t from = assay_part_of_weight(e, ASSAY_ROLE_GATE_EXPS, layer).ff_expert;
+    assay_slice slice = {from, e->part.n_ff_expert, 0, e->hp->n_embd};
     of[0] = (part){gate, m, slice};
     of[1] = (part){up, m, slice};
     if (!gate || !up) { /* gate rows, then up rows, in every expert */
@@ -217,9 +218,10 @@ static assay_status experts(assay_engine *e, assay_rows x, const grouping *g, bo
                                      pairs_of(e, ASSAY_POINT_MOE_EXPERT_UP)));
     ASSAY_TRY(assay_device_done(e, ASSAY_POINT_MOE_EXPERT_ACT, layer));
     ASSAY_TRY(assay_device_read(NULL, e, ASSAY_POINT_MOE_EXPERT_ACT, ASSAY_POINT_MOE_EXPERT_DOWN));
+    int64_t from = assay_part_of_weight(e, ASSAY_ROLE_DOWN_EXPS, layer).ff_expert;
     part w = {assay_device_weight(e, ASSAY_ROLE_DOWN_EXPS, layer),
               hp->n_embd,
-              {0, hp->n_embd, e->part.ff_expert, e->part.n_ff_expert}};
+              {0, hp->n_embd, from, e->part.n_ff_expert}};
     ASSAY_TRY(project(e, ASSAY_POINT_MOE_EXPERT_DOWN, pairs_of(e, ASSAY_POINT_MOE_EXPERT_ACT), &w,
                       1, g, layer));
     ASSAY_TRY(assay_device_read(&down, e, ASSAY_POINT_MOE_EXPERT_DOWN, ASSAY_POINT_MOE_ROUTED));
@@ -278,7 +280,7 @@ static assay_status together(assay_engine *e, int layer)
     } else {
         ASSAY_RUN(d, assay_device_copy(d->at, y, routed));
     }
-    return assay_device_done(e, ASSAY_POINT_MOE_OUT, layer);
+    return assay_device_done_reduced(e, ASSAY_POINT_MOE_OUT, layer);
 }
 
 assay_status assay_device_moe(assay_engine *e, int layer)

@@ -117,7 +117,7 @@ assay_status assay_device_move_cache(assay_engine *e)
 
 static assay_status open_streams(assay_device *d)
 {
-    ASSAY_TRY(assay_cuda_use(0));
+    ASSAY_TRY(assay_cuda_use(d->ordinal));
     ASSAY_TRY(assay_cuda_stream_new(&d->stream));
     ASSAY_TRY(assay_cuda_stream_new(&d->side));
     ASSAY_TRY(assay_cuda_event_new(&d->fork, false));
@@ -135,6 +135,7 @@ static assay_status open_parts(assay_engine *e)
     assay_device *d = e->device;
     size_t n_cells = (size_t)(e->hp->n_layer + 1) * ASSAY_DEVICE_CELLS;
     ASSAY_TRY(open_streams(d));
+    ASSAY_TRY(assay_device_open_ranks(e));
     ASSAY_TRY(assay_alloc(&d->cells, n_cells, sizeof *d->cells, "buffers"));
     ASSAY_TRY(assay_device_upload(e));
     ASSAY_TRY(open_caches(e));
@@ -150,10 +151,8 @@ static assay_status open_parts(assay_engine *e)
 assay_status assay_device_open(assay_engine *e)
 {
     ASSAY_TRY(no_device());
-    if (e->part.n_ranks > 1)
-        return assay_fail(ASSAY_UNSUPPORTED, "backend cuda: one rank, and %d were asked for",
-                          e->part.n_ranks);
     ASSAY_TRY(assay_alloc(&e->device, 1, sizeof *e->device, "device"));
+    e->device->ordinal = assay_device_ordinal(e);
     return open_parts(e); /* assay_engine_free closes what is there */
 }
 
@@ -207,6 +206,7 @@ void assay_device_close(assay_engine *e)
     assay_cuda_pinned_free(d->logits);
     for (int i = 0; i < ASSAY_DEVICE_RING; i++)
         assay_cuda_event_free(d->ring_done[i]);
+    assay_device_close_ranks(d);
     assay_cuda_blas_free(d->blas);
     assay_cuda_event_free(d->fork);
     assay_cuda_event_free(d->join);

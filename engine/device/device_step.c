@@ -88,7 +88,8 @@ static assay_status send_rows(assay_engine *e, bool is_replay, bool keeps_tokens
 
 static bool is_decode(const assay_engine *e)
 {
-    return e->options.use_graph && !e->options.inject && !e->is_prefill &&
+    bool waits = e->part.n_ranks > 1 && !e->device->ranks; /* for sums over the host */
+    return e->options.use_graph && !waits && !e->options.inject && !e->is_prefill &&
            e->batch.n <= ASSAY_DEVICE_FEW;
 }
 
@@ -182,7 +183,7 @@ static assay_status prepare(assay_engine *e, bool with_logits)
 static assay_status fetch_logits(assay_engine *e)
 {
     assay_device *d = e->device;
-    int64_t n = e->batch.n * e->part.n_vocab;
+    int64_t n = e->batch.n * e->hp->n_vocab;
     if (n > d->logits_room) {
         assay_cuda_pinned_free(d->logits);
         d->logits = NULL;
@@ -220,7 +221,7 @@ assay_status assay_device_step(assay_engine *e, float *logits)
     if (logits || judges || e->options.tap)
         ASSAY_TRY(assay_cuda_sync(d->stream));
     if (logits)
-        memcpy(logits, d->logits, (size_t)(e->batch.n * e->part.n_vocab) * sizeof *logits);
+        memcpy(logits, d->logits, (size_t)(e->batch.n * e->hp->n_vocab) * sizeof *logits);
     if (judges)
         ASSAY_TRY(assay_plan_judge(e));
     return d->owns_layers ? assay_plan_deliver(e, 0, d->plan->n_shown) : ASSAY_OK;

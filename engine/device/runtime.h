@@ -60,6 +60,18 @@ assay_status assay_cuda_capture_end(void **graph, int64_t *n_nodes, void *stream
 assay_status assay_cuda_graph_launch(void *graph, void *stream);
 void assay_cuda_graph_free(void *graph);
 
+/* ---- ranks on devices of their own (NCCL) ---- */
+#define ASSAY_CUDA_ID_BYTES 128
+bool assay_cuda_has_ranks(void);
+/* One rank makes an id, all ranks come together by it, at the same time. Fails: ASSAY_PEER. */
+assay_status assay_cuda_ranks_id(char id[ASSAY_CUDA_ID_BYTES]);
+assay_status assay_cuda_ranks_new(void **out, const char id[ASSAY_CUDA_ID_BYTES], int rank,
+                                  int n_ranks);
+void assay_cuda_ranks_free(void *ranks);
+/* all[r * n ...] = what rank r gave, on the stream. */
+assay_status assay_cuda_ranks_gather(void *ranks, void *stream, float *all, const float *mine,
+                                     int64_t n);
+
 /* ---- dense products (cuBLAS; TF32 off) ---- */
 assay_status assay_cuda_blas_new(void **out, void *stream);
 void assay_cuda_blas_free(void *blas);

@@ -95,9 +95,11 @@ assay_status assay_device_unpack_wide(bool *done, void *stream, void *out, int64
 /* Q8_0 blocks as in the file to codes and scales. */
 assay_status assay_device_split_q8_0(void *stream, void *codes, void *scales, const void *blocks,
                                      int64_t n_blocks);
-/* y[t] = row tokens[t]; padding rows 0; rows beyond the bucket are left as they are. */
+/* y[t] = row tokens[t], or 0 where that is none of the n_vocab rows from vocab on; padding rows 0;
+ * rows beyond the bucket are left as they are. */
 assay_status assay_device_embed(void *stream, assay_rows y, const assay_packed *table,
-                                const assay_device_rows *rows, bool rounded);
+                                const assay_device_rows *rows, int64_t vocab, int64_t n_vocab,
+                                bool rounded);
 /* A product that decodes element by element: any type, any shape. */
 assay_status assay_device_product_any(void *stream, const assay_product *p);
 
@@ -146,6 +148,12 @@ assay_status assay_device_greedy(void *stream, int32_t *ids, assay_rows logits);
 assay_status assay_device_weighted_sum(void *stream, assay_rows y, assay_rows down,
                                        assay_rows weights);
 assay_status assay_device_fill(void *stream, void *at, uint32_t word, int64_t n);
+/* y[i] = factor * sum over ranks, in their order, of all[r * n + i]; i from `first` to n - 1. */
+assay_status assay_device_sum_ranks(void *stream, float *y, const float *all, int n_ranks,
+                                    int64_t n, int64_t first, float factor);
+/* y[t, i] from [n_ranks, T, each]: column i is column i % each of rank i / each. */
+assay_status assay_device_side_by_side_ranks(void *stream, assay_rows y, const float *all,
+                                             int64_t each);
 /* Rows as multiples of one step, a 127th of the largest number in all of them; rows from *n_rows on
  * are taken to hold `left_over`. */
 assay_status assay_device_share_scale(void *stream, assay_rows y, const int32_t *n_rows,

@@ -197,6 +197,41 @@ extern "C" assay_status assay_device_fill(void *stream, void *at, uint32_t word,
                          word, n);
 }
 
+static __global__ void sum_of_ranks(float *y, const float *all, int n_ranks, int64_t n,
+                                    int64_t first, float factor)
+{
+    kernel_begin();
+    int64_t i = first + blockIdx.x * static_cast<int64_t>(blockDim.x) + threadIdx.x;
+    if (i >= n)
+        return;
+    float sum = all[i];
+    for (int r = 1; r < n_ranks; r++)
+        sum += all[r * n + i];
+    y[i] = sum * factor;
+}
+
+extern "C" assay_status assay_device_sum_ranks(void *stream, float *y, const float *all,
+                                               int n_ranks, int64_t n, int64_t first, float factor)
+{
+    return kernel_launch("sum over ranks", stream, sum_of_ranks, kernel_blocks(n - first, THREADS),
+                         THREADS, 0, y, all, n_ranks, n, first, factor);
+}
+
+struct of_ranks {
+    const float *all;
+    int64_t each, n;
+    __device__ float operator()(int64_t t, int64_t i) const
+    {
+        return all[i / each * n + t * each + i % each];
+    }
+};
+
+extern "C" assay_status assay_device_side_by_side_ranks(void *stream, assay_rows y,
+                                                        const float *all, int64_t each)
+{
+    return run(stream, y, of_ranks{all, each, y.n * each}, "parts of ranks");
+}
+
 /* One block; the statistic goes over all rows, also those that are not the step's. */
 static __global__ void share_scale(assay_rows y, const int32_t *n_rows, float left_over)
 {

@@ -60,16 +60,17 @@ __global__ void decode_rows(T *out, int64_t out_stride, assay_packed w, int64_t 
 
 template <class R>
 __global__ void embed_rows(float *y, int64_t y_stride, assay_packed w, assay_device_rows rows,
-                           bool rounded)
+                           int64_t vocab, int64_t n_vocab, bool rounded)
 {
     kernel_begin();
     int64_t t = blockIdx.x;
-    int32_t sequence = rows.sequences[t];
+    int32_t sequence = rows.sequences[t], token = rows.tokens[t];
+    bool is_here = sequence >= 0 && token >= vocab && token < vocab + n_vocab;
     if (sequence == ASSAY_ROW_BEYOND)
         return;
     for (int64_t i = blockIdx.y * static_cast<int64_t>(blockDim.x) + threadIdx.x; i < w.width;
          i += static_cast<int64_t>(gridDim.y) * blockDim.x)
-        y[t * y_stride + i] = sequence < 0 ? 0.0f : R::at(w, rows.tokens[t], i, rounded);
+        y[t * y_stride + i] = is_here ? R::at(w, token, i, rounded) : 0.0f;
 }
 
 /* One warp per output element of up to MANY rows. */
@@ -113,7 +114,7 @@ struct jobs {
     int number;
     void (*to_f32)(float *, int64_t, assay_packed, int64_t, int64_t, int64_t, int64_t, bool);
     void (*to_bf16)(uint16_t *, int64_t, assay_packed, int64_t, int64_t, int64_t, int64_t, bool);
-    void (*embed)(float *, int64_t, assay_packed, assay_device_rows, bool);
+    void (*embed)(float *, int64_t, assay_packed, assay_device_rows, int64_t, int64_t, bool);
     void (*product)(assay_product, assay_packed);
 };
 
@@ -188,13 +189,14 @@ extern "C" assay_status assay_device_unpack_bf16(void *stream, uint16_t *out, in
 }
 
 extern "C" assay_status assay_device_embed(void *stream, assay_rows y, const assay_packed *packed,
-                                           const assay_device_rows *rows, bool rounded)
+                                           const assay_device_rows *rows, int64_t vocab,
+                                           int64_t n_vocab, bool rounded)
 {
     const jobs *job = nullptr;
     ASSAY_TRY(find(&job, packed->type));
     dim3 grid(static_cast<unsigned>(rows->n), kernel_blocks(packed->width, 256));
     return kernel_launch("embedding", stream, job->embed, grid, 256, 0, y.at, y.stride, *packed,
-                         *rows, rounded);
+                         *rows, vocab, n_vocab, rounded);
 }
 
 extern "C" assay_status assay_device_product_any(void *stream, const assay_product *p)
