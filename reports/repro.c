@@ -270,6 +270,8 @@ assay_status assay_diagnosis_bundles(assay_result *result, int first, const assa
     assay_run *run = assay_forced_run(d->forced), *plain = run;
     char *imported = NULL;
     assay_status s = ASSAY_OK;
+    if (first == result->n_findings)
+        return ASSAY_OK;
     if (!options->file)
         return assay_fail(ASSAY_UNSUPPORTED, "a bundle keeps weights as they lie in a GGUF file; "
                                              "the model is a checkpoint's folder");

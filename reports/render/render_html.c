@@ -74,7 +74,8 @@ static const char style[] =
     "@media print{:root{color-scheme:light;--ground:#fff;--card:#fff;--text:#000;--soft:#444;"
     "--line:#bbb;--good:#1a7f45;--bad:#b3263a;--open:#8a5a00;--code:#f1f3f5}"
     "body{max-width:none;padding:0}nav{display:none}.card{border-color:#999}"
-    ".scroll{max-height:none;overflow:visible}img,.wide img{min-width:0}h2,h3{break-after:avoid}}\n"
+    ".scroll{max-height:none;overflow:visible}.figures{grid-template-columns:1fr 1fr}"
+    "img,.wide img{min-width:0}h2,h3{break-after:avoid}}\n"
     "</style>\n";
 
 static void put(FILE *out, const char *text)

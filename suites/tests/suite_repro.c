@@ -99,7 +99,7 @@ START_TEST(a_clean_run_has_no_bundle)
     EXPECT_OK(capture_planted(capture, model, tokens, 12, 1, ASSAY_DTYPE_F32, NULL, 0));
     EXPECT_OK(diagnosed_bundled(&result, capture, model, folder));
     ck_assert_int_eq(result.n_findings, 0);
-    ck_assert_int_eq(rmdir(folder), 0); /* it is empty */
+    ck_assert_int_ne(access(folder, F_OK), 0);
     assay_result_clear(&result);
 }
 END_TEST

@@ -166,6 +166,7 @@ int assay_cmd_check(int argc, char **argv)
         assay_result_clear(&result);
     } else if (result.n_checks && !common.json) { /* the rows tell what could still be judged */
         char line[1024];
+        common.quiet = common.quiet || !judged_any(&result);
         snprintf(line, sizeof line, "%s", assay_error_text());
         assay_end(&common, &result);
         assay_error_set(line);
