@@ -200,6 +200,8 @@ assay_status assay_run_open(assay_run **out, const char *const *paths, int n_pat
         ASSAY_GO(found && !modules ? assay_run_open_capture(run, i, &o)
                                    : assay_run_open_foreign(run, i, &o));
     }
+    if (!found || modules)
+        ASSAY_GO(assay_run_settle_steps(run));
     if (run->info.n_ranks > 1 && !run->is_master)
         ASSAY_GO(assay_run_join_ranks(run));
     if (found && !modules)

@@ -120,6 +120,8 @@ assay_status assay_run_open_foreign(assay_run *run, int file, const assay_run_op
 assay_status assay_run_join_ranks(assay_run *run);
 /* Before steps are closed: each sequence of a batch as a prompt of its own. */
 assay_status assay_run_split(assay_run *run);
+/* Before that, of a foreign dump: leaves out steps that do not follow the ones before. */
+assay_status assay_run_settle_steps(assay_run *run);
 /* The prompt of this name; NULL: none. */
 assay_prompt_data *assay_run_prompt_named(const assay_run *run, const char *name);
 /* Attributes rank and ranks of a file; checks that all files say the same number. */

@@ -88,4 +88,43 @@ START_TEST(import_takes_selectors)
 }
 END_TEST
 
-EXPECT_MAIN("import", import_keeps_every_value_of_a_dump, import_takes_selectors)
+/* Each file, or the files of each run of ranks, of the larger set. */
+START_TEST(every_module_of_every_dump_is_mapped_or_left_out_on_purpose)
+{
+    static const char *const files[][2] = {
+        {"references/glm5-tiny-bf16.hf-fp32.h5"},
+        {"references/glm5-tiny-Q4_K_M.hf-fp32.h5"},
+        {"references/glm5-tiny-Q4_K_M.hf-bf16.h5"},
+        {"references/dsv3-tiny-bf16.hf-fp32.h5"},
+        {"references/dsv3-tiny-bf16.hf-bf16.h5"},
+        {"references/dsv2lite-tiny-bf16.hf-fp32.h5"},
+        {"references/llama-tiny-bf16.hf-fp32.h5"},
+        {"references/llama-tiny-bf16.hf-bf16.h5"},
+        {"candidates/none.h5"},
+        {"candidates/phantom_all.h5"},
+        {"candidates/fused_swap.h5"},
+        {"candidates/headswap.h5"},
+        {"candidates/neox.h5"},
+        {"candidates/noshared.h5"},
+        {"candidates/two.h5"},
+        {"candidates/nan.h5"},
+        {"foreign/glm5-tiny-Q4_K_M.llama_cpp.h5"},
+        {"ranks/tp_none.rank0of2.h5", "ranks/tp_none.rank1of2.h5"},
+        {"ranks/tp_q_swap.rank0of2.h5", "ranks/tp_q_swap.rank1of2.h5"}};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        const char *paths[2] = {data_large(files[i][0]),
+                                files[i][1] ? data_large(files[i][1]) : NULL};
+        assay_run *run;
+        if (!paths[0])
+            return;
+        EXPECT_OK(assay_run_open(&run, paths, paths[1] ? 2 : 1, NULL));
+        ck_assert_msg(assay_run_about(run)->n_unmapped == 0, "%s: %s", files[i][0],
+                      assay_run_unmapped_at(run, 0));
+        ck_assert_int_gt(assay_run_n_seen(run, 0, 0), 40);
+        assay_run_close(run);
+    }
+}
+END_TEST
+
+EXPECT_MAIN("import", every_module_of_every_dump_is_mapped_or_left_out_on_purpose,
+            import_keeps_every_value_of_a_dump, import_takes_selectors)
