@@ -8,7 +8,7 @@ _assay() {
     *:reference) words="--help -o --output -n --new --layers --points --path --conventions --no-floor --memory -p --prompt --tokens --json -q --quiet -v --verbose --threads" ;;
     *:compare) words="--help --twin --step --profile --names --report --json -q --quiet -v --verbose --threads" ;;
     *:diagnose) words="--help --model --layers --repro --step --profile --names --report --json -q --quiet -v --verbose --threads" ;;
-    *:audit) words="--help --ranks --against --report --json -q --quiet -v --verbose --threads" ;;
+    *:audit) words="--help --ranks --loaded --against --report --json -q --quiet -v --verbose --threads" ;;
     *:import) words="--help -o --output --points --tier --budget --step --profile --names --json -q --quiet -v --verbose --threads" ;;
     *:show) words="--help --rows --heads --columns --reference --model --step --profile --names --json -q --quiet -v --verbose --threads" ;;
     *:inspect) words="--help --step --profile --names --json -q --quiet -v --verbose --threads" ;;

@@ -6,6 +6,7 @@
 
 #include "suites/audit.h"
 #include "suites/audit_against.h"
+#include "suites/audit_loaded.h"
 #include "suites/audit_shards.h"
 #include "tools/options.h"
 #include "tools/progress.h"
@@ -13,10 +14,13 @@
 #define MAX_DETAILS 20
 #define MAX_RANKS 1024
 
-enum { KEY_AGAINST = 0x600, KEY_RANKS };
+enum { KEY_AGAINST = 0x600, KEY_RANKS, KEY_LOADED };
 
 static const struct argp_option options[] = {
     {"ranks", KEY_RANKS, "N", 0, "Shard borders for N ranks: no block cut, every row owned once",
+     0},
+    {"loaded", KEY_LOADED, "DIR", 0,
+     "Weights as an engine holds them after loading: model-rank-R-part-P.safetensors, or one file",
      0},
     {"against", KEY_AGAINST, "DIR", 0,
      "Compare every tensor with this safetensors checkpoint (folder, file or index)", 0},
@@ -24,7 +28,7 @@ static const struct argp_option options[] = {
 
 typedef struct own {
     int n_ranks;
-    const char *against;
+    const char *against, *loaded;
 } own;
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -33,6 +37,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     switch (key) {
     case KEY_RANKS:
         o->n_ranks = assay_option_int(state, "ranks", arg, 1, MAX_RANKS);
+        return 0;
+    case KEY_LOADED:
+        o->loaded = arg;
         return 0;
     case KEY_AGAINST:
         o->against = arg;
@@ -147,6 +154,19 @@ static assay_status against(const job *j)
     return s;
 }
 
+static assay_status loaded(const job *j)
+{
+    assay_audit audit = {0};
+    char good[128];
+    assay_status s = assay_audit_loaded(&audit, j->file, j->own->loaded);
+    snprintf(good, sizeof good, "%lld loaded projections hold the rows that belong to their ranks",
+             (long long)audit.n_tensors);
+    if (s == ASSAY_OK)
+        s = conclude(j, "loaded", &audit, good);
+    assay_audit_clear(&audit);
+    return s;
+}
+
 static assay_status audit(assay_result *result, const assay_options *common, const own *o)
 {
     job j = {.common = common, .own = o, .result = result};
@@ -160,6 +180,8 @@ static assay_status audit(assay_result *result, const assay_options *common, con
     ASSAY_GO(contents(&j));
     if (o->against)
         ASSAY_GO(against(&j));
+    if (o->loaded)
+        ASSAY_GO(loaded(&j));
 out:
     assay_safetensors_close(j.source);
     assay_gguf_close(j.file);
