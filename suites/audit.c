@@ -45,8 +45,12 @@ assay_status assay_audit_add(assay_audit *audit, assay_audit_kind kind, const ch
         audit->n_room = room;
     }
     assay_audit_finding *f = &audit->findings[audit->n_findings++];
-    *f = (assay_audit_finding){
-        .kind = kind, .layer = layer_of(tensor), .row = row, .n = n, .confidence = confidence};
+    *f = (assay_audit_finding){.kind = kind,
+                               .layer = layer_of(tensor),
+                               .rank = -1,
+                               .row = row,
+                               .n = n,
+                               .confidence = confidence};
     snprintf(f->tensor, sizeof f->tensor, "%s", tensor);
     va_list args;
     va_start(args, format);
@@ -95,8 +99,8 @@ static assay_status finish(assay_finding *out, const assay_audit_finding *f, int
     char text[512];
     snprintf(text, sizeof text, "%s", f->text);
     if (n_more > 0)
-        snprintf(text, sizeof text, "%s; the same in %d more layer%s", f->text, n_more,
-                 n_more == 1 ? "" : "s");
+        snprintf(text, sizeof text, "%s; the same in %d more %s%s", f->text, n_more,
+                 f->rank >= 0 ? "place" : "layer", n_more == 1 ? "" : "s");
     json_object_set_new(out->fitted, "count", json_integer(count));
     return copy(&out->sentence, text);
 }
@@ -121,6 +125,8 @@ static assay_status gather(assay_finding *out, bool *is_first, const assay_audit
         ASSAY_TRY(assay_strings_add(&out->points, "%s", other->tensor));
         if (other->layer >= 0)
             ASSAY_TRY(assay_numbers_add(&out->layers, other->layer));
+        if (other->rank >= 0)
+            ASSAY_TRY(assay_numbers_add(&out->ranks, other->rank));
         if (n++ > 0)
             ASSAY_TRY(assay_strings_add(&out->evidence, "%s", other->text));
         count += other->n;

@@ -33,6 +33,7 @@ typedef struct assay_audit_finding {
     assay_audit_kind kind;
     char tensor[64];
     int layer;         /* -1: global */
+    int rank;          /* whose weights they are; -1: of no rank */
     int64_t row;       /* first one; -1: the whole tensor */
     int64_t n;         /* how many rows or elements */
     double confidence; /* 0 ... 1: 1 for exact facts */

@@ -374,7 +374,10 @@ static assay_status audit_rank(assay_audit *audit, int64_t *n_aside, const assay
         }
         audit->n_tensors++;
         audit->bytes_read += x.tensor->n_bytes;
+        int n = audit->n_findings;
         s = audit_projection(&x, hp);
+        for (; n < audit->n_findings; n++)
+            audit->findings[n].rank = rank;
     }
     assay_safetensors_close(set);
     return s;

@@ -186,6 +186,7 @@ START_TEST(audit_loaded_names_the_order_of_fused_parts)
         ck_assert_int_eq(audit.n_findings, n * LAYERS);
         for (int i = 0; i < audit.n_findings; i++) {
             ck_assert_int_eq(audit.findings[i].kind, ASSAY_AUDIT_PART_ORDER);
+            ck_assert_int_eq(audit.findings[i].rank, i / LAYERS);
             ck_assert_msg(strstr(audit.findings[i].text,
                                  "parts in the order [1, 0]: attn_kv_a_mqa rows 0-287, attn_q_a "
                                  "rows 0-255; expected attn_q_a rows 0-255, attn_kv_a_mqa") != NULL,
