@@ -1,10 +1,18 @@
 #include <math.h>
 #include <string.h>
 
+#include "engine/base/wide.h"
 #include "probes/recorder.h"
 
 #define GOLDEN 0x9E3779B97F4A7C15u
 #define SEED 0x61737361795F3031u
+
+static inline uint64_t mixed(uint64_t z)
+{
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+}
 
 int64_t assay_sketch_groups(int64_t n_rows)
 {
@@ -12,13 +20,24 @@ int64_t assay_sketch_groups(int64_t n_rows)
 }
 
 /* Adds one element to all sums: the sign goes into the sign bit, which is exact. */
-static void add_element(double sums[ASSAY_SKETCH_N], double x, uint64_t element)
+ASSAY_WIDEST_INT static void add_elements(double *sums, const double *x, uint64_t element, int n)
 {
-    for (uint64_t word = 0; word < ASSAY_SKETCH_N / 64; word++) {
-        uint64_t bits = assay_mix(SEED + (4 * element + word + 1) * GOLDEN);
-        double *sum = sums + 64 * word;
-        for (int j = 0; j < 64; j++)
-            sum[j] += bits >> j & 1 ? -x : x;
+    for (int e = 0; e < n; e++) {
+        uint64_t plain;
+        memcpy(&plain, x + e, sizeof plain);
+        if (!isfinite(x[e]) || x[e] == 0)
+            continue;
+        for (uint64_t word = 0; word < ASSAY_SKETCH_N / 64; word++) {
+            uint64_t bits = mixed(SEED + (4 * (element + (uint64_t)e) + word + 1) * GOLDEN);
+            double *sum = sums + 64 * word;
+#pragma omp simd
+            for (int j = 0; j < 64; j++) {
+                uint64_t turned = plain ^ (bits >> j) << 63;
+                double value;
+                memcpy(&value, &turned, sizeof value);
+                sum[j] += value;
+            }
+        }
     }
 }
 
@@ -27,14 +46,19 @@ void assay_sketch_of(float *out, const assay_buffer *values)
     int64_t n = assay_buffer_count(values);
     int64_t n_rows = values->n_dims ? values->dims[0] : 1;
     int64_t n_cols = n_rows ? n / n_rows : 0;
-    for (int64_t g = 0; g < assay_sketch_groups(n_rows); g++) {
-        double sums[ASSAY_SKETCH_N] = {0};
+    int64_t n_groups = assay_sketch_groups(n_rows);
+#pragma omp parallel for schedule(dynamic, 1) if (n_groups > 1 && n > 1 << 12)
+    for (int64_t g = 0; g < n_groups; g++) {
+        enum { BLOCK = 256 };
+        double sums[ASSAY_SKETCH_N] = {0}, x[BLOCK];
         int64_t first = g * ASSAY_SKETCH_ROWS * n_cols;
-        int64_t last = first + ASSAY_SKETCH_ROWS * n_cols;
-        for (int64_t i = first; i < last && i < n; i++) {
-            double x = assay_element(values, i);
-            if (isfinite(x) && x != 0)
-                add_element(sums, x, (uint64_t)(i - first));
+        int64_t last =
+            first + ASSAY_SKETCH_ROWS * n_cols < n ? first + ASSAY_SKETCH_ROWS * n_cols : n;
+        for (int64_t i = first; i < last; i += BLOCK) {
+            int count = (int)(last - i < BLOCK ? last - i : BLOCK);
+            for (int k = 0; k < count; k++)
+                x[k] = assay_element(values, i + k);
+            add_elements(sums, x, (uint64_t)(i - first), count);
         }
         for (int j = 0; j < ASSAY_SKETCH_N; j++)
             out[g * ASSAY_SKETCH_N + j] = (float)(sums[j] / 16);

@@ -1,4 +1,5 @@
 #include <math.h>
+#include <stdbool.h>
 #include <string.h>
 
 #include "engine/base/wide.h"
@@ -119,36 +120,116 @@ uint64_t assay_checksum_of(const void *elements, size_t size, int64_t n)
     return sum;
 }
 
-void assay_stats_of(assay_stats *out, const assay_buffer *values)
+/* Sums of a stretch of elements. */
+typedef struct part {
+    assay_stats s; /* counts, min, max */
+    double sum, squares;
+    int64_t n_finite;
+} part;
+
+static void add_carefully(part *p, const assay_buffer *values, int64_t first, int64_t end)
 {
-    assay_stats s = {.n = assay_buffer_count(values)};
     const size_t size = assay_dtype_bytes(values->dtype);
-    s.checksum = assay_checksum_of(values->data, size, s.n);
-    double sum = 0, squares = 0;
-    int64_t n_finite = 0;
-    for (int64_t i = 0; i < s.n; i++) {
+    for (int64_t i = first; i < end; i++) {
         double x = assay_element(values, i);
-        s.n_zero += x == 0;
+        p->s.n_zero += x == 0;
         if (isnan(x)) {
-            s.n_nan++;
-            s.n_poison += values->dtype == ASSAY_DTYPE_F32 &&
-                          assay_is_poison_f32((uint32_t)bits_at(values->data, size, i), NULL);
+            p->s.n_nan++;
+            p->s.n_poison += values->dtype == ASSAY_DTYPE_F32 &&
+                             assay_is_poison_f32((uint32_t)bits_at(values->data, size, i), NULL);
         } else if (isinf(x)) {
-            s.n_pos_inf += x > 0;
-            s.n_neg_inf += x < 0;
+            p->s.n_pos_inf += x > 0;
+            p->s.n_neg_inf += x < 0;
         } else {
-            if (n_finite == 0 || x < s.min)
-                s.min = x;
-            if (n_finite == 0 || x > s.max)
-                s.max = x;
-            n_finite++;
-            sum += x;
-            squares += x * x;
+            p->s.min = p->n_finite == 0 || x < p->s.min ? x : p->s.min;
+            p->s.max = p->n_finite == 0 || x > p->s.max ? x : p->s.max;
+            p->n_finite++;
+            p->sum += x;
+            p->squares += x * x;
         }
     }
-    s.mean = n_finite ? sum / (double)n_finite : 0;
-    s.l2 = sqrt(squares);
-    *out = s;
+}
+
+/* Whole vectors of float32, all of them finite: else false, since squares of finite float32 numbers
+ * cannot leave float64. */
+ASSAY_WIDEST static bool add_vectors(part *p, const float *x, int64_t n)
+{
+    assay_f64s sum = {0}, squares = {0}, low, high;
+    assay_i64s zero = {0};
+    for (int j = 0; j < ASSAY_LANES_F64; j++)
+        low[j] = high[j] = x[0];
+    for (int64_t i = 0; i < n; i += ASSAY_LANES_F64) {
+        assay_f32s narrow;
+        memcpy(&narrow, x + i, sizeof narrow);
+        assay_f64s v = __builtin_convertvector(narrow, assay_f64s);
+        assay_i64s less = v<low, more = v> high;
+        low = (assay_f64s)(((assay_i64s)v & less) | ((assay_i64s)low & ~less));
+        high = (assay_f64s)(((assay_i64s)v & more) | ((assay_i64s)high & ~more));
+        zero -= v == 0;
+        sum += v;
+        squares += v * v;
+    }
+    part all = {.s.min = x[0], .s.max = x[0], .n_finite = n};
+    for (int j = 0; j < ASSAY_LANES_F64; j++) {
+        all.s.min = low[j] < all.s.min ? low[j] : all.s.min;
+        all.s.max = high[j] > all.s.max ? high[j] : all.s.max;
+        all.s.n_zero += zero[j];
+        all.sum += sum[j];
+        all.squares += squares[j];
+    }
+    *p = all;
+    return isfinite(all.squares);
+}
+
+static part part_of(const assay_buffer *values, int64_t first, int64_t end)
+{
+    part p = {.n_finite = 0};
+    int64_t whole = (end - first) / ASSAY_LANES_F64 * ASSAY_LANES_F64;
+    if (values->dtype == ASSAY_DTYPE_F32 && whole &&
+        add_vectors(&p, (const float *)values->data + first, whole))
+        first += whole;
+    else
+        p = (part){.n_finite = 0};
+    add_carefully(&p, values, first, end);
+    return p;
+}
+
+static void add_part(part *to, const part *p)
+{
+    to->s.n_nan += p->s.n_nan;
+    to->s.n_pos_inf += p->s.n_pos_inf;
+    to->s.n_neg_inf += p->s.n_neg_inf;
+    to->s.n_zero += p->s.n_zero;
+    to->s.n_poison += p->s.n_poison;
+    if (p->n_finite) {
+        to->s.min = !to->n_finite || p->s.min < to->s.min ? p->s.min : to->s.min;
+        to->s.max = !to->n_finite || p->s.max > to->s.max ? p->s.max : to->s.max;
+    }
+    to->n_finite += p->n_finite;
+    to->sum += p->sum;
+    to->squares += p->squares;
+}
+
+/* Stretches of fixed length, added up in their order: the same bits with any number of threads. */
+void assay_stats_of(assay_stats *out, const assay_buffer *values)
+{
+    enum { BLOCK = 1 << 16, AT_ONCE = 16 };
+    part all = {.s.n = assay_buffer_count(values)}, parts[AT_ONCE];
+    const int64_t n = all.s.n;
+    all.s.checksum = assay_checksum_of(values->data, assay_dtype_bytes(values->dtype), n);
+    for (int64_t from = 0; from < n; from += (int64_t)BLOCK * AT_ONCE) {
+        int64_t left = (n - from + BLOCK - 1) / BLOCK, n_parts = left < AT_ONCE ? left : AT_ONCE;
+#pragma omp parallel for schedule(static) if (n_parts > 3)
+        for (int64_t b = 0; b < n_parts; b++) {
+            int64_t first = from + b * BLOCK;
+            parts[b] = part_of(values, first, n - first < BLOCK ? n : first + BLOCK);
+        }
+        for (int64_t b = 0; b < n_parts; b++)
+            add_part(&all, &parts[b]);
+    }
+    all.s.mean = all.n_finite ? all.sum / (double)all.n_finite : 0;
+    all.s.l2 = sqrt(all.squares);
+    *out = all.s;
 }
 
 assay_record_fn assay_record_stats;
