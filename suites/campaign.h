@@ -47,6 +47,8 @@ typedef struct assay_campaign_options {
     const char *const *models;
     int n_models;
     bool quick;
+    const char
+        *classes; /* "LEAK,MERGE": only plants of these, and runs as a server has them; NULL */
     assay_backend backend; /* on a device: the faults that only a device has, in graph mode */
     int n_workers;         /* processes; 0: all cores */
     void (*progress)(void *user, int done, int total);

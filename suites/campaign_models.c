@@ -56,7 +56,7 @@ assay_status assay_campaign_open_models(assay_campaign *campaign)
 {
     assay_campaign *c = campaign;
     const assay_campaign_options *o = &c->options;
-    int n_types = o->quick ? 0 : assay_quant_count();
+    int n_types = o->quick || o->classes ? 0 : assay_quant_count();
     ASSAY_TRY(assay_alloc(&c->models, (size_t)(o->n_models * (1 + n_types)), sizeof *c->models,
                           "models"));
     for (int i = 0; i < o->n_models; i++)

@@ -81,6 +81,17 @@ static void vary(const assay_campaign *c, assay_trial *t, const assay_campaign_m
     t->n_new = c->options.backend == ASSAY_BACKEND_CUDA ? 5 : 2;
 }
 
+/* The class is in the list of those asked for. */
+static bool is_asked(const assay_campaign *c, int fault)
+{
+    const char *name = assay_fault_at(fault)->name, *list = c->options.classes;
+    size_t n = strlen(name);
+    for (const char *at = list; at && (at = strcasestr(at, name)) != NULL; at += n)
+        if ((at == list || at[-1] == ',') && (at[n] == ',' || at[n] == '\0'))
+            return true;
+    return !list;
+}
+
 static assay_status plan_singles(assay_campaign *c, int model)
 {
     assay_campaign_model *m = &c->models[model];
@@ -90,7 +101,8 @@ static assay_status plan_singles(assay_campaign *c, int model)
         for (const assay_fault_kind *k = assay_fault_at(f)->kinds; k->name; k++) {
             int layers[ASSAY_MAX_LAYERS];
             bool on_device = c->options.backend == ASSAY_BACKEND_CUDA;
-            if (k->ranks || k->device != on_device || !assay_fault_kind_fits(k, hp))
+            if (!is_asked(c, f) || k->ranks || k->device != on_device ||
+                !assay_fault_kind_fits(k, hp))
                 continue;
             int per_layer = c->options.quick ? 1 : on_device ? 8 : 3;
             for (int i = 0; i < per_layer; i++) {
@@ -208,13 +220,15 @@ assay_status assay_campaign_plan(assay_campaign *campaign)
 {
     for (int model = 0; model < campaign->options.n_models; model++) {
         ASSAY_TRY(plan_singles(campaign, model));
-        if (campaign->options.backend != ASSAY_BACKEND_CUDA)
+        if (campaign->options.backend != ASSAY_BACKEND_CUDA && !campaign->options.classes)
             ASSAY_TRY(plan_pairs(campaign, model, campaign->options.quick ? 6 : 24));
-        ASSAY_TRY(plan_clean(campaign, model));
+        if (!campaign->options.classes)
+            ASSAY_TRY(plan_clean(campaign, model));
         if (campaign->options.backend == ASSAY_BACKEND_CPU) /* on a device the cache is plain */
             ASSAY_TRY(plan_served(campaign, model));
     }
-    for (int model = campaign->options.n_models; model < campaign->n_models; model++)
+    for (int model = campaign->options.n_models;
+         model < campaign->n_models && !campaign->options.classes; model++)
         ASSAY_TRY(plan_forged(campaign, model));
     return ASSAY_OK;
 }

@@ -18,6 +18,8 @@ static const struct argp_option options[] = {
     {"quick", 'Q', NULL, 0, "One place for each kind, few pairs and clean runs", 0},
     {"device", 'D', NULL, 0, "On a CUDA device: the faults that only a device has", 0},
     {"ranks", KEY_RANKS, "N", 0, "Faults of ranks instead, in runs of N ranks; may be repeated", 0},
+    {"class", 'C', "NAME[,NAME]", 0,
+     "Only plants of these classes, and healthy runs as a server has them", 0},
     {0}};
 
 #define MOST_COUNTS 8
@@ -25,7 +27,22 @@ static const struct argp_option options[] = {
 typedef struct own {
     bool quick, device;
     int rank_counts[MOST_COUNTS], n_counts;
+    const char *classes;
 } own;
+
+/* Every name is one of fault.def. */
+static error_t parse_classes(own *o, const char *list, struct argp_state *state)
+{
+    char name[64];
+    for (const char *at = list; *at;
+         at += at[strcspn(at, ",")] ? strcspn(at, ",") + 1 : strcspn(at, ",")) {
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(at, ","), at);
+        if (!assay_fault_find(name))
+            argp_error(state, "--class '%s': `assay list faults` has the classes", name);
+    }
+    o->classes = list;
+    return 0;
+}
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
@@ -35,8 +52,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
             assay_option_int(state, "ranks", arg, 2, ASSAY_RANK_CAMPAIGN_MOST);
         return 0;
     }
-    if (key != 'Q' && key != 'D')
+    if (key != 'Q' && key != 'D' && key != 'C')
         return ARGP_ERR_UNKNOWN;
+    if (key == 'C')
+        return parse_classes(o, arg, state);
     o->quick = o->quick || key == 'Q';
     o->device = o->device || key == 'D';
     return 0;
@@ -116,6 +135,7 @@ int assay_cmd_faults(int argc, char **argv)
     assay_campaign_options how = {.models = common.args,
                                   .n_models = common.n_args,
                                   .quick = o.quick,
+                                  .classes = o.classes,
                                   .backend = o.device ? ASSAY_BACKEND_CUDA : ASSAY_BACKEND_CPU,
                                   .n_workers = common.n_threads,
                                   .progress = show};
