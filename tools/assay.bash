@@ -8,16 +8,16 @@ _assay() {
     *:reference) words="--help -o --output -n --new --layers --points --path --conventions --no-floor --memory -p --prompt --tokens --json -q --quiet -v --verbose --threads" ;;
     *:compare) words="--help --twin --step --profile --names --report --json -q --quiet -v --verbose --threads" ;;
     *:diagnose) words="--help --model --layers --repro --step --profile --names --report --json -q --quiet -v --verbose --threads" ;;
-    *:audit) words="--help --ranks --against --report --json -q --quiet -v --verbose --threads" ;;
+    *:audit) words="--help --ranks --loaded --against --report --json -q --quiet -v --verbose --threads" ;;
     *:import) words="--help -o --output --points --tier --budget --step --profile --names --json -q --quiet -v --verbose --threads" ;;
     *:show) words="--help --rows --heads --columns --reference --model --step --profile --names --json -q --quiet -v --verbose --threads" ;;
     *:inspect) words="--help --step --profile --names --json -q --quiet -v --verbose --threads" ;;
     *:explain) words="--help --json -q --quiet -v --verbose --threads" ;;
-    *:faults) words="--help -Q --quick -D --device -C --class --report --json -q --quiet -v --verbose --threads" ;;
-    *:forge) words="--help --like --layers --type -o --output --skeleton --seed --split --order --nextn --vocab --kv-b --wrong --at --json -q --quiet -v --verbose --threads" ;;
+    *:faults) words="--help -Q --quick -D --device --ranks -C --class --report --json -q --quiet -v --verbose --threads" ;;
+    *:forge) words="--help --like --layers --type -o --output --skeleton --seed --split --order --nextn --vocab --biases --kv-b --wrong --at --json -q --quiet -v --verbose --threads" ;;
     *:report) words="--help --html --format --report --json -q --quiet -v --verbose --threads" ;;
     *:repro) words="--help -o --output --report --json -q --quiet -v --verbose --threads" ;;
-    *:bench) words="--help -n --length --repeats --weights --backend --path --dtype --ranks --experts --graph --chunk --cache --pages --key-split --pad --batch-invariant --plant --json -q --quiet -v --verbose --threads" ;;
+    *:bench) words="--help -n --length --only --repeats --weights --backend --path --dtype --ranks --experts --graph --chunk --cache --pages --key-split --pad --batch-invariant --plant --json -q --quiet -v --verbose --threads" ;;
     *:list) words="--help --json -q --quiet -v --verbose --threads" ;;
     *:help) words="--help --man --bash --json -q --quiet -v --verbose --threads" ;;
     esac
