@@ -83,16 +83,16 @@ static assay_status half_up(assay_engine *e, int layer, bool is_value, float *y,
     const assay_hparams *hp = e->hp;
     int64_t n = hp->d_nope, v = hp->d_value, rank = hp->n_rank_kv, head = e->part.head;
     bool parts = has_parts(e, layer);
-    assay_product p = {.y = y,
-                       .x = x.at,
-                       .n = x.n,
-                       .y_stride = y_stride,
-                       .x_stride = x.stride,
-                       .n_out = is_value ? v : n,
-                       .n_in = rank,
-                       .n_head = e->part.n_head,
-                       .y_head = y_head,
-                       .x_head = x_head};
+    assay_packed_product p = {.y = y,
+                              .x = x.at,
+                              .n = x.n,
+                              .y_stride = y_stride,
+                              .x_stride = x.stride,
+                              .n_out = is_value ? v : n,
+                              .n_in = rank,
+                              .n_head = e->part.n_head,
+                              .y_head = y_head,
+                              .x_head = x_head};
     if (parts) {
         p.w = assay_device_weight(e, is_value ? ASSAY_ROLE_ATTN_V_B : ASSAY_ROLE_ATTN_K_B, layer);
         p.w_head = is_value ? v : rank;
@@ -151,7 +151,7 @@ static assay_status absorb(assay_engine *e, int layer)
     assay_rows y = assay_device_rows_of(e, ASSAY_POINT_Q_LATENT);
     bool parts = has_parts(e, layer);
     int64_t w_head = parts ? rank : n + hp->d_value;
-    assay_product p = {
+    assay_packed_product p = {
         .w = assay_device_weight(e, parts ? ASSAY_ROLE_ATTN_K_B : ASSAY_ROLE_ATTN_KV_B, layer),
         .y = y.at,
         .x = q.at,

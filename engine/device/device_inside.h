@@ -218,7 +218,7 @@ assay_status assay_device_linear(assay_engine *e, assay_rows y, assay_rows x, as
                                  int layer, assay_role bias);
 assay_status assay_device_linear_slice(assay_engine *e, assay_rows y, assay_rows x, assay_role role,
                                        int layer, assay_slice slice);
-assay_status assay_device_multiply(assay_engine *e, assay_product *p);
+assay_status assay_device_multiply(assay_engine *e, assay_packed_product *p);
 
 /* ---- device_forward.c, device_attn.c, device_moe.c ---- */
 /* Whether work may run beside the main stream in this step: few rows, nobody changes values. */

@@ -12,7 +12,7 @@ static int64_t widest(int64_t a, int64_t b)
 }
 
 /* x as bfloat16, dense per row; its values are bfloat16 already. */
-static assay_status convert_x(const void **x, assay_device *d, const assay_product *p)
+static assay_status convert_x(const void **x, assay_device *d, const assay_packed_product *p)
 {
     int64_t heads = p->n_head > 1 && p->x_head ? p->n_head : 1;
     int64_t width = heads > 1 ? widest(p->x_stride, p->n_in) : p->n_in;
@@ -26,7 +26,7 @@ static assay_status convert_x(const void **x, assay_device *d, const assay_produ
     return ASSAY_OK;
 }
 
-static assay_status multiply_block(assay_engine *e, const assay_product *p, int64_t first,
+static assay_status multiply_block(assay_engine *e, const assay_packed_product *p, int64_t first,
                                    int64_t n, const void *x, int64_t x_stride)
 {
     assay_device *d = e->device;
@@ -73,7 +73,7 @@ static assay_status multiply_block(assay_engine *e, const assay_product *p, int6
     return ASSAY_OK;
 }
 
-assay_status assay_device_multiply(assay_engine *e, assay_product *p)
+assay_status assay_device_multiply(assay_engine *e, assay_packed_product *p)
 {
     assay_device *d = e->device;
     const void *x = p->x;
@@ -102,18 +102,18 @@ assay_status assay_device_multiply(assay_engine *e, assay_product *p)
 assay_status assay_device_linear_slice(assay_engine *e, assay_rows y, assay_rows x, assay_role role,
                                        int layer, assay_slice slice)
 {
-    assay_product p = {.w = assay_device_weight(e, role, layer),
-                       .y = y.at,
-                       .x = x.at,
-                       .n = y.n,
-                       .y_stride = y.stride,
-                       .x_stride = x.stride,
-                       .first_row = slice.row,
-                       .n_out = slice.n_rows,
-                       .column = slice.column,
-                       .n_in = slice.n_columns,
-                       .n_head = 1,
-                       .in_f32 = role == ASSAY_ROLE_ROUTER};
+    assay_packed_product p = {.w = assay_device_weight(e, role, layer),
+                              .y = y.at,
+                              .x = x.at,
+                              .n = y.n,
+                              .y_stride = y.stride,
+                              .x_stride = x.stride,
+                              .first_row = slice.row,
+                              .n_out = slice.n_rows,
+                              .column = slice.column,
+                              .n_in = slice.n_columns,
+                              .n_head = 1,
+                              .in_f32 = role == ASSAY_ROLE_ROUTER};
     ASSAY_BUG_IF(y.width != slice.n_rows || x.width != slice.n_columns);
     return assay_device_multiply(e, &p);
 }

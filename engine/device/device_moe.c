@@ -100,39 +100,39 @@ static assay_status group_pairs(grouping *g, assay_engine *e, const int32_t *dev
 
 static assay_status project_few(assay_engine *e, assay_rows y, assay_rows x, const part *w, int per)
 {
-    assay_product p = {.w = w->w,
-                       .y = y.at,
-                       .x = x.at,
-                       .n = y.n,
-                       .y_stride = y.stride,
-                       .x_stride = x.stride,
-                       .first_row = w->inner.row,
-                       .n_out = w->inner.n_rows,
-                       .column = w->inner.column,
-                       .n_in = w->inner.n_columns,
-                       .n_head = 1,
-                       .ids = assay_device_ids(e, ASSAY_POINT_MOE_TOPK),
-                       .sequences = e->device->rows.sequences,
-                       .used = e->hp->n_expert_used,
-                       .per = per,
-                       .expert_rows = w->expert_rows};
+    assay_packed_product p = {.w = w->w,
+                              .y = y.at,
+                              .x = x.at,
+                              .n = y.n,
+                              .y_stride = y.stride,
+                              .x_stride = x.stride,
+                              .first_row = w->inner.row,
+                              .n_out = w->inner.n_rows,
+                              .column = w->inner.column,
+                              .n_in = w->inner.n_columns,
+                              .n_head = 1,
+                              .ids = assay_device_ids(e, ASSAY_POINT_MOE_TOPK),
+                              .sequences = e->device->rows.sequences,
+                              .used = e->hp->n_expert_used,
+                              .per = per,
+                              .expert_rows = w->expert_rows};
     return assay_device_multiply(e, &p);
 }
 
 static assay_status one_expert(assay_engine *e, float *y, const float *x, const part *w, int expert,
                                int64_t n)
 {
-    assay_product p = {.w = w->w,
-                       .y = y,
-                       .x = x,
-                       .n = n,
-                       .y_stride = w->inner.n_rows,
-                       .x_stride = w->inner.n_columns,
-                       .first_row = expert * w->expert_rows + w->inner.row,
-                       .n_out = w->inner.n_rows,
-                       .column = w->inner.column,
-                       .n_in = w->inner.n_columns,
-                       .n_head = 1};
+    assay_packed_product p = {.w = w->w,
+                              .y = y,
+                              .x = x,
+                              .n = n,
+                              .y_stride = w->inner.n_rows,
+                              .x_stride = w->inner.n_columns,
+                              .first_row = expert * w->expert_rows + w->inner.row,
+                              .n_out = w->inner.n_rows,
+                              .column = w->inner.column,
+                              .n_in = w->inner.n_columns,
+                              .n_head = 1};
     return assay_device_multiply(e, &p);
 }
 

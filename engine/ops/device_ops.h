@@ -55,7 +55,7 @@ typedef struct assay_packed {
  *   in_f32       many rows: the product runs in float32 all the same (matrix units sum bfloat16
  * with a bias towards zero, which only a value that is not rounded afterwards shows)
  */
-typedef struct assay_product {
+typedef struct assay_packed_product {
     const assay_packed *w;
     float *y;
     const float *x;
@@ -68,7 +68,7 @@ typedef struct assay_product {
     int used, per;
     int64_t expert_rows;
     bool rounded, in_f32;
-} assay_product;
+} assay_packed_product;
 
 #ifdef __cplusplus
 extern "C" {
@@ -101,12 +101,12 @@ assay_status assay_device_embed(void *stream, assay_rows y, const assay_packed *
                                 const assay_device_rows *rows, int64_t vocab, int64_t n_vocab,
                                 bool rounded);
 /* A product that decodes element by element: any type, any shape. */
-assay_status assay_device_product_any(void *stream, const assay_product *p);
+assay_status assay_device_product_any(void *stream, const assay_packed_product *p);
 
 /* ---- ops/linear.cu (linear.h) ---- */
 
 /* A product of few rows, straight from the packed blocks. */
-assay_status assay_device_product(void *stream, const assay_product *p);
+assay_status assay_device_product(void *stream, const assay_packed_product *p);
 /* y[t, n] += b[n] */
 assay_status assay_device_bias(void *stream, assay_rows y, const float *b);
 /* to[i] = from row index[i]; or to row index[i] = from[i] */

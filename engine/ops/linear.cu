@@ -35,7 +35,7 @@ struct place {
     bool left_out;
 };
 
-template <int MANY> __device__ place place_of(const assay_product &p)
+template <int MANY> __device__ place place_of(const assay_packed_product &p)
 {
     place at;
     int64_t head = p.ids ? 0 : blockIdx.z;
@@ -59,7 +59,7 @@ template <int MANY> __device__ place place_of(const assay_product &p)
 
 /* Elements from ... to - 1 of all rows to shared memory; rows that are not there are zero. */
 template <int MANY>
-__device__ void stage(float *xs, const assay_product &p, const place &at, int from, int n)
+__device__ void stage(float *xs, const assay_packed_product &p, const place &at, int from, int n)
 {
     constexpr int CHUNK = CHUNK_FLOATS / MANY;
     for (int i = threadIdx.x; i < MANY * n / 4; i += blockDim.x) {
@@ -88,8 +88,8 @@ template <int MANY> __device__ void stage_sums(float *xs, int n)
 }
 
 template <class U, int MANY, bool ROUNDED>
-__device__ void add_unit(float *sum, const float *xs, const assay_packed &w, const assay_product &p,
-                         int64_t row, int u, int from)
+__device__ void add_unit(float *sum, const float *xs, const assay_packed &w,
+                         const assay_packed_product &p, int64_t row, int u, int from)
 {
     constexpr int CHUNK = CHUNK_FLOATS / MANY;
     float values[16 * U::RUNS];
@@ -118,7 +118,7 @@ __device__ void add_unit(float *sum, const float *xs, const assay_packed &w, con
  * weight, WARPS apart, share what is read of x. */
 template <class U, int MANY, int ROWS>
 __device__ void add_exact(float (*sum)[MANY], const float *xs, const assay_packed &w,
-                          const assay_product &p, const int64_t *row, int u, int from)
+                          const assay_packed_product &p, const int64_t *row, int u, int from)
 {
     constexpr int CHUNK = CHUNK_FLOATS / MANY;
     typename U::raw raw[ROWS];
@@ -158,7 +158,7 @@ __device__ void add_exact(float (*sum)[MANY], const float *xs, const assay_packe
 
 template <class U, int MANY, int ROWS, bool ROUNDED, int PER>
 __device__ void add_chunk(float (*sum)[MANY], const float *xs, const assay_packed &w,
-                          const assay_product &p, const int64_t *row, int from, int n)
+                          const assay_packed_product &p, const int64_t *row, int from, int n)
 {
     int lane = threadIdx.x % PER;
 #pragma unroll 2
@@ -172,7 +172,7 @@ __device__ void add_chunk(float (*sum)[MANY], const float *xs, const assay_packe
 /* PER lanes to a row of the weight: fewer than a warp for narrow ones, with the same bits. */
 template <class U, int MANY, int ROWS, bool ROUNDED, int PER = LANES>
 __global__ void __launch_bounds__(LANES *WARPS, MANY == 1 ? 4 : 1)
-    product_units(assay_product p, assay_packed w)
+    product_units(assay_packed_product p, assay_packed w)
 {
     kernel_begin();
     constexpr int CHUNK = CHUNK_FLOATS / MANY;
@@ -255,7 +255,7 @@ __global__ void unpack_units(void *out, int64_t out_stride, assay_packed w, int6
     }
 }
 
-typedef void product_fn(assay_product, assay_packed);
+typedef void product_fn(assay_packed_product, assay_packed);
 typedef void unpack_fn(void *, int64_t, assay_packed, int64_t, int64_t, int, bool, bool);
 
 struct kernels {
@@ -288,7 +288,7 @@ static int unit_of(const kernels &k)
     return k.elements == 256 || k.number == 6 ? 32 : 16;
 }
 
-static bool fits(const kernels *k, const assay_product *p)
+static bool fits(const kernels *k, const assay_packed_product *p)
 {
     auto of_four = [](int64_t n) { return n % 4 == 0; };
     return k->number == p->w->type && !p->transposed && p->n_in % k->elements == 0 &&
@@ -305,7 +305,7 @@ static unsigned blocks_of(int64_t n_out, int rows, unsigned others)
     return (all + rounds - 1) / rounds;
 }
 
-extern "C" assay_status assay_device_product(void *stream, const assay_product *p)
+extern "C" assay_status assay_device_product(void *stream, const assay_packed_product *p)
 {
     if (linear_matrix_fits(p))
         return linear_matrix_product(stream, p);

@@ -233,7 +233,7 @@ struct operands {
 };
 
 template <int MANY>
-static __device__ bool operands_of(operands *at, const assay_product &p, int group)
+static __device__ bool operands_of(operands *at, const assay_packed_product &p, int group)
 {
     if (p.ids) {
         int64_t pair = blockIdx.z;
@@ -250,7 +250,7 @@ static __device__ bool operands_of(operands *at, const assay_product &p, int gro
 }
 
 /* Rows g and g + 8 of the tile; a row beyond the last is computed and thrown away. */
-static __device__ __forceinline__ void rows_of(const uint8_t **rows, const assay_product &p,
+static __device__ __forceinline__ void rows_of(const uint8_t **rows, const assay_packed_product &p,
                                                const assay_packed &w, int64_t first, int64_t out0)
 {
 #pragma unroll
@@ -265,7 +265,7 @@ static __device__ __forceinline__ void rows_of(const uint8_t **rows, const assay
 /* Weights are no kernel's output, so the first of them are under way before kernel_begin(). */
 template <int MANY>
 static __global__ void __launch_bounds__(THREADS, PER_SM)
-    product_q4_k(assay_product p, assay_packed w, int n_groups)
+    product_q4_k(assay_packed_product p, assay_packed w, int n_groups)
 {
     extern __shared__ __align__(16) char shared[];
     staged_layout<MANY> at = {static_cast<int>(p.n_in)};
@@ -316,7 +316,7 @@ static __global__ void __launch_bounds__(THREADS, PER_SM)
     }
 }
 
-bool linear_matrix_fits(const assay_product *p)
+bool linear_matrix_fits(const assay_packed_product *p)
 {
     auto of_four = [](int64_t n) { return n % 4 == 0; };
     return p->w->type == 12 && !p->transposed && !p->rounded && p->n_in >= BLOCK &&
@@ -326,7 +326,7 @@ bool linear_matrix_fits(const assay_product *p)
            staged_layout<2>{static_cast<int>(p->n_in)}.bytes() <= MOST_SHARED;
 }
 
-template <int MANY> static assay_status launch(void *stream, const assay_product *p)
+template <int MANY> static assay_status launch(void *stream, const assay_packed_product *p)
 {
     size_t bytes = staged_layout<MANY>{static_cast<int>(p->n_in)}.bytes();
     int n_groups = p->ids ? 1 : static_cast<int>(kernel_blocks(p->n, MANY));
@@ -344,7 +344,7 @@ template <int MANY> static assay_status launch(void *stream, const assay_product
                          *p, *p->w, n_groups);
 }
 
-assay_status linear_matrix_product(void *stream, const assay_product *p)
+assay_status linear_matrix_product(void *stream, const assay_packed_product *p)
 {
     return p->ids || p->n == 1 ? launch<1>(stream, p) : launch<2>(stream, p);
 }

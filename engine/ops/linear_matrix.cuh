@@ -8,7 +8,7 @@ extern "C" {
 #include "engine/ops/device_ops.h"
 }
 
-bool linear_matrix_fits(const assay_product *p);
-assay_status linear_matrix_product(void *stream, const assay_product *p);
+bool linear_matrix_fits(const assay_packed_product *p);
+assay_status linear_matrix_product(void *stream, const assay_packed_product *p);
 
 #endif

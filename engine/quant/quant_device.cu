@@ -74,7 +74,7 @@ __global__ void embed_rows(float *y, int64_t y_stride, assay_packed w, assay_dev
 }
 
 /* One warp per output element of up to MANY rows. */
-template <class R> __global__ void product_rows(assay_product p, assay_packed w)
+template <class R> __global__ void product_rows(assay_packed_product p, assay_packed w)
 {
     kernel_begin();
     int lane = threadIdx.x % LANES;
@@ -115,7 +115,7 @@ struct jobs {
     void (*to_f32)(float *, int64_t, assay_packed, int64_t, int64_t, int64_t, int64_t, bool);
     void (*to_bf16)(uint16_t *, int64_t, assay_packed, int64_t, int64_t, int64_t, int64_t, bool);
     void (*embed)(float *, int64_t, assay_packed, assay_device_rows, int64_t, int64_t, bool);
-    void (*product)(assay_product, assay_packed);
+    void (*product)(assay_packed_product, assay_packed);
 };
 
 #define X(id, number, name, elements, bytes, ...)                                                  \
@@ -199,7 +199,7 @@ extern "C" assay_status assay_device_embed(void *stream, assay_rows y, const ass
                          *rows, vocab, n_vocab, rounded);
 }
 
-extern "C" assay_status assay_device_product_any(void *stream, const assay_product *p)
+extern "C" assay_status assay_device_product_any(void *stream, const assay_packed_product *p)
 {
     const jobs *job = nullptr;
     ASSAY_TRY(find(&job, p->w->type));

@@ -120,16 +120,16 @@ static void expect_product(const loaded *w, const char *name, int n, void *strea
     EXPECT_OK(assay_cuda_alloc(&dy, sizeof y, "y"));
     EXPECT_OK(assay_device_fill(stream, dy, assay_poison_f32(1), MOST_X * WIDTH));
     EXPECT_OK(assay_cuda_to_device(stream, dx, x, sizeof x));
-    assay_product p = {.w = &w->packed,
-                       .y = dy,
-                       .x = dx,
-                       .n = n,
-                       .y_stride = n_out,
-                       .x_stride = n_in,
-                       .n_out = n_out,
-                       .n_in = n_in,
-                       .n_head = 1,
-                       .transposed = transposed};
+    assay_packed_product p = {.w = &w->packed,
+                              .y = dy,
+                              .x = dx,
+                              .n = n,
+                              .y_stride = n_out,
+                              .x_stride = n_in,
+                              .n_out = n_out,
+                              .n_in = n_in,
+                              .n_head = 1,
+                              .transposed = transposed};
     EXPECT_OK(assay_device_product(stream, &p));
     EXPECT_OK(assay_cuda_to_host(stream, y, dy, sizeof y));
     EXPECT_OK(assay_cuda_sync(stream));
