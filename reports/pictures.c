@@ -149,6 +149,7 @@ static void depth_script(FILE *out, const json_t *depth, const json_t *group)
     size_t i;
     int at = 0;
     json_int_t layer = -2;
+    bool any_inherited = false;
     double low = lowest(depth, group);
     assay_plot_begin(out, 1100, 380);
     fputs("set logscale y\nset format y '%.0e'\nset ylabel 'relative L2'\nset key above\n"
@@ -173,6 +174,7 @@ static void depth_script(FILE *out, const json_t *depth, const json_t *group)
         double added = assay_picture_number(json_object_get(entry, "added")),
                inherited = assay_picture_number(json_object_get(entry, "inherited")),
                ground = assay_picture_number(json_object_get(entry, "floor"));
+        any_inherited = any_inherited || !isnan(inherited);
         fprintf(out, "%d", at++);
         assay_plot_number(out, clipped(added, low), 1e3);
         assay_plot_number(out, isnan(ground) ? NAN : fmax(ground, low), 1e3);
@@ -181,9 +183,11 @@ static void depth_script(FILE *out, const json_t *depth, const json_t *group)
         fputc('\n', out);
     }
     fputs("END\n"
-          "plot $d using 1:3 with lines lw 2 lc rgb '#d9a441' title 'bound or floor', "
-          "$d using 1:5 with lines lw 1 dt 2 lc rgb '#8f7ab8' title 'inherited', "
-          "$d using 1:2 with linespoints pt 7 ps 0.35 lw 1.5 lc rgb '#3d8fc4' title 'error', "
+          "plot $d using 1:3 with lines lw 2 lc rgb '#d9a441' title 'bound or floor', ",
+          out);
+    if (any_inherited)
+        fputs("$d using 1:5 with lines lw 1 dt 2 lc rgb '#8f7ab8' title 'inherited', ", out);
+    fputs("$d using 1:2 with linespoints pt 7 ps 0.35 lw 1.5 lc rgb '#3d8fc4' title 'error', "
           "$d using 1:4 with points pt 7 ps 1 lc rgb '#d1495b' title 'out of bounds'\n",
           out);
 }
