@@ -47,8 +47,8 @@ typedef struct assay_judged {
     int worst_group;
     double pooled_gain; /* factor that the pool of all such values shows (forced_pool.h); 0: none */
     int64_t n_nonfinite_added; /* finite expected, non-finite got */
-    int64_t n_nonfinite;       /* non-finite got, added or inherited */
-    int64_t first_bad;         /* flat index of the first bad element; -1: none */
+    int64_t n_nonfinite; /* non-finite got, added or inherited; no infinity that is expected */
+    int64_t first_bad;   /* flat index of the first bad element; -1: none */
     bool is_home;
     bool is_ids; /* discrete point: flips judged by the score gap */
     int64_t n_flips,

@@ -96,7 +96,7 @@ static void count_masks(assay_judged *j, const assay_floor_input *in)
     j->n_nonfinite = j->n_nonfinite_added = 0;
     j->first_bad = -1;
     for (int64_t i = 0; i < in->rows * in->cols; i++)
-        if (!isfinite(in->got[i])) {
+        if (!isfinite(in->got[i]) && in->got[i] != in->expected[i]) { /* masked scores are -inf */
             j->n_nonfinite++;
             if (isfinite(in->expected[i]) && !in->ignore_added_nonfinite) {
                 if (j->n_nonfinite_added++ == 0)

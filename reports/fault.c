@@ -160,6 +160,8 @@ bool assay_fault_kind_fits(const assay_fault_kind *kind, const assay_hparams *h)
         return h->has_indexer;
     case ASSAY_NEEDS_DENSE:
         return !moe || h->n_layer_dense > 0;
+    case ASSAY_NEEDS_EXTENSION:
+        return h->rope_factor != 1;
     }
     return false;
 }

@@ -48,9 +48,10 @@ typedef enum { /* which models have the mechanism */
                ASSAY_NEEDS_ROUTER_BIAS,
                ASSAY_NEEDS_WEIGHTS_NORM, /* renormalised router weights */
                ASSAY_NEEDS_INDEXER,
-               ASSAY_NEEDS_NEXTN, /* a layer that predicts further tokens */
-               ASSAY_NEEDS_GQA,   /* fewer key heads than query heads */
-               ASSAY_NEEDS_DENSE  /* a dense feed-forward layer */
+               ASSAY_NEEDS_NEXTN,    /* a layer that predicts further tokens */
+               ASSAY_NEEDS_GQA,      /* fewer key heads than query heads */
+               ASSAY_NEEDS_DENSE,    /* a dense feed-forward layer */
+               ASSAY_NEEDS_EXTENSION /* of the context, by rotary frequencies */
 } assay_fault_needs;
 
 typedef struct assay_fault_run { /* how an engine runs so that it has the mechanism; 0: no matter */

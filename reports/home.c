@@ -11,16 +11,18 @@
 
 /*
  * Where few cells carry the error (one head, the rows of one chunk), a number fitted to all of them
- * is a compromise with those that are right: fits look at these cells alone.
+ * is a compromise with those that are right: fits look at these cells alone. Cells whose relative
+ * error is below a hundredth of the worst one's are right, or noise.
  */
 static assay_status find_focus(assay_home *h)
 {
     const assay_judged *j = h->judged;
     int64_t width = j->n_cols / j->n_groups, n_cells = j->n_rows * j->n_groups, n_bad = 0;
-    double all = 0, bad = 0;
+    double worst = 0, *rel;
     if (j->is_ids)
         return ASSAY_OK;
     ASSAY_TRY(assay_alloc(&h->focus, (size_t)n_cells, sizeof *h->focus, "cells of a home"));
+    ASSAY_TRY(assay_alloc(&rel, (size_t)n_cells, sizeof *rel, "cells of a home"));
     for (int64_t c = 0; c < n_cells; c++) {
         double error = 0, size = 0;
         for (int64_t i = c * width; i < (c + 1) * width; i++) {
@@ -28,12 +30,15 @@ static assay_status find_focus(assay_home *h)
             error += isfinite(d) ? d * d : 0;
             size += isfinite(d) ? h->expected[i] * h->expected[i] : 0;
         }
-        h->focus[c] = error > 9 * j->floor_row_median * j->floor_row_median * size;
-        n_bad += h->focus[c];
-        bad += h->focus[c] ? error : 0;
-        all += error;
+        rel[c] = size > 0 ? error / size : 0;
+        worst = fmax(worst, rel[c]);
     }
-    if (2 * n_bad >= n_cells || !(bad > 0.99 * all)) {
+    for (int64_t c = 0; c < n_cells; c++) {
+        h->focus[c] = rel[c] > fmax(9 * j->floor_row_median * j->floor_row_median, 1e-4 * worst);
+        n_bad += h->focus[c];
+    }
+    free(rel);
+    if (2 * n_bad >= n_cells || n_bad == 0) {
         free(h->focus);
         h->focus = NULL;
     }
@@ -146,6 +151,24 @@ bool assay_home_weighs(const assay_home *home)
                                          ASSAY_POINT_FINAL_NORM, ASSAY_POINT_INDEX_K_NORM,
                                          ASSAY_POINT_MOE_TOPK};
     return assay_home_multiplies(home) || covers_any(home, points, sizeof points / sizeof *points);
+}
+
+void assay_home_poison(int64_t *own, int64_t *foreign, uint32_t *owner, const assay_home *home)
+{
+    int64_t written = home->judged->seen->written_owner;
+    *own = *foreign = 0;
+    for (int64_t i = 0; i < home->n; i++) {
+        float f = (float)home->got[i];
+        uint32_t bits, from;
+        memcpy(&bits, &f, sizeof bits);
+        if (!isnan(home->got[i]) || !assay_is_poison_f32(bits, &from))
+            continue;
+        bool other = written >= 0 && from != (uint32_t)written;
+        *own += !other;
+        *foreign += other;
+        if (other)
+            *owner = from;
+    }
 }
 
 /* Mean over rows (or heads of rows) of rest^2 / size^2: every row counts the same. focus: which

@@ -63,6 +63,11 @@ bool assay_home_attends(const assay_home *home);
 bool assay_home_multiplies(const assay_home *home);
 bool assay_home_weighs(const assay_home *home);
 
+/* Elements that hold a NaN pattern which memory was filled with before use: of the very buffer that
+ * the op writes, or of another, that came in by arithmetic; *owner: number of that buffer. A run
+ * that does not say which buffer the op wrote has no others. */
+void assay_home_poison(int64_t *own, int64_t *foreign, uint32_t *owner, const assay_home *home);
+
 typedef struct assay_offer_text {
     const char *kind;
     const char *family; /* NULL: the point */

@@ -244,6 +244,7 @@ static assay_status offer_factors(product *p, assay_home *home, bool tokens, dou
             ASSAY_TRY(assay_home_offer(
                 home, home->scratch,
                 &(assay_offer_text){.kind = kind,
+                                    .family = tokens ? assay_home_input_name(home) : NULL,
                                     .complexity = 0.6,
                                     .fitted = json_pack("{s:I}", "block", (json_int_t)block),
                                     .evidence = text}));
@@ -313,4 +314,12 @@ assay_status assay_home_try_block_factors(assay_home *home)
 assay_status assay_home_try_left_out(assay_home *home)
 {
     return try_sizes(home, true);
+}
+
+const char *assay_home_input_name(const assay_home *home)
+{
+    for (size_t i = 0; i < sizeof products / sizeof *products; i++)
+        if (assay_home_is(home, products[i].point))
+            return assay_point_at(products[i].input)->name;
+    return NULL;
 }

@@ -13,6 +13,10 @@
  * known input with one weight. */
 assay_status assay_home_try_block_factors(assay_home *home);
 
+/* Name of the tensor that the home's product reads, for findings at all readers of it; NULL: the
+ * home is no such product. */
+const char *assay_home_input_name(const assay_home *home);
+
 /* The same where the factors are 0 and 1: blocks of the inputs that some rows leave out. */
 assay_status assay_home_try_left_out(assay_home *home);
 

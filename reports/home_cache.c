@@ -38,7 +38,7 @@ int64_t assay_home_n_keys(const assay_home *home)
 void assay_home_own_slots(assay_slot *slots, const assay_home *home)
 {
     for (int64_t i = 0; i < assay_home_n_keys(home); i++)
-        slots[i] = (assay_slot){home->judged->prompt, home->judged->layer, i, 0, ASSAY_CODEC_RIGHT};
+        slots[i] = (assay_slot){home->judged->prompt, home->judged->layer, i, 0};
 }
 
 /* The row of a cached tensor at one position of a request; *width: values of it. */
@@ -60,17 +60,12 @@ static assay_status row_at(const double **row, int64_t *width, assay_home *home,
         for (int i = 1; i < n_dims; i++)
             *width *= dims[i];
         *row = values + in_step * *width;
+        for (int64_t i = 0; i < *width; i++)
+            if (!isfinite((*row)[i])) /* would stand for any NaN */
+                return assay_fail(ASSAY_MISSING, "the row is not finite");
         return ASSAY_OK;
     }
     return assay_fail(ASSAY_MISSING, "the request has no such position");
-}
-
-static double through(double x, assay_codec codec)
-{
-    float f = (float)x;
-    return codec == ASSAY_CODEC_BF16_AS_F16   ? assay_f16_to_f32(assay_f32_to_bf16(f))
-           : codec == ASSAY_CODEC_F16_AS_BF16 ? assay_bf16_to_f32(assay_f32_to_f16(f))
-                                              : x;
 }
 
 static void put_row(double *out, const double *row, int64_t width, int64_t heads,
@@ -78,9 +73,8 @@ static void put_row(double *out, const double *row, int64_t width, int64_t heads
 {
     int64_t w = width / heads;
     for (int64_t h = 0; h < heads; h++)
-        for (int64_t i = 0; i < w; i++)
-            out[h * w + i] =
-                through(row[(h + slot->head_shift + heads) % heads * w + i], slot->codec);
+        memcpy(out + h * w, row + (h + slot->head_shift + heads) % heads * w,
+               (size_t)w * sizeof *out);
 }
 
 /* One cached tensor of one step under the slots. */

@@ -7,17 +7,10 @@
 
 #include "reports/home.h"
 
-typedef enum { /* bytes of the cache taken for another format */
-               ASSAY_CODEC_RIGHT,
-               ASSAY_CODEC_BF16_AS_F16,
-               ASSAY_CODEC_F16_AS_BF16
-} assay_codec;
-
 typedef struct assay_slot { /* what a slot holds */
     int prompt, layer;
     int64_t position; /* -1: zeros */
     int head_shift;   /* head h of the slot is head h + head_shift of the row; 0 */
-    assay_codec codec;
 } assay_slot;
 
 typedef enum { ASSAY_CACHED_ALL, ASSAY_CACHED_KEYS, ASSAY_CACHED_VALUES } assay_cached;

@@ -68,7 +68,7 @@ typedef enum {
                                   */
     ASSAY_KV_B_KEY_TRANSPOSED,   /* memory of the key half read as its transpose */
     ASSAY_KV_B_VALUE_TRANSPOSED,
-    ASSAY_KV_B_NEXT_HEAD,       /* every head's rows are those of the next one */
+    ASSAY_KV_B_OTHER_HEAD,      /* every head's rows are those of head h + kv_b_head_shift */
     ASSAY_KV_B_KEY_RESTRIDED,   /* key half put together as [N, L], that memory read as [L, N] */
     ASSAY_KV_B_SPLIT_EXCHANGED, /* the product is right; its cut into k and v takes values first */
     ASSAY_KV_B_SPLIT_BY_KIND,   /* cut as [all keys | all values] instead of per head */
@@ -172,6 +172,7 @@ typedef struct assay_knobs {
     double key_scale, value_scale; /* what attention reads = stored x scale; 1 */
     bool kv_heads_modulo;          /* llama: head h uses h mod G for h / (H / G) */
     assay_kv_b_view kv_b;
+    int kv_b_head_shift;   /* mod H */
     bool follow_selection; /* attention uses captured selections where there are any (right), else
                               its own */
     bool dense;            /* ignore the selection */

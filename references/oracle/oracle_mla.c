@@ -83,8 +83,8 @@ assay_status assay_oracle_kv_b_head(double *key, double *value, const oracle_cal
     const assay_oracle_shape *s = &call->eval->oracle->shape;
     int64_t N = s->d_nope, V = s->d_value, L = s->n_rank_kv;
     double *rows;
-    if (call->eval->knobs->kv_b == ASSAY_KV_B_NEXT_HEAD)
-        head = (head + 1) % s->n_head;
+    if (call->eval->knobs->kv_b == ASSAY_KV_B_OTHER_HEAD)
+        head = (head + call->eval->knobs->kv_b_head_shift) % s->n_head;
     if (call->eval->knobs->kv_b == ASSAY_KV_B_FIRST_HEAD)
         head = 0;
     ASSAY_TRY(assay_alloc(&rows, (size_t)(2 * (N + V) * L), sizeof *rows, "a head of kv_b"));

@@ -178,6 +178,43 @@ static assay_status try_input(assay_home *home, assay_point input, int64_t heads
     return s == ASSAY_MISSING ? ASSAY_OK : s;
 }
 
+/* q_a and kv_a lie side by side in one buffer; the reader of one takes its rows for dense. */
+static assay_status try_merged(assay_home *home, assay_point part)
+{
+    double *q = NULL, *kv = NULL, *both = NULL;
+    int64_t T = home->judged->n_rows, n_q, n_kv, layer = home->judged->layer;
+    assay_status s = assay_home_value(&q, &n_q, home, ASSAY_POINT_Q_A, (int)layer);
+    if (s == ASSAY_OK)
+        s = assay_home_value(&kv, &n_kv, home, ASSAY_POINT_KV_A, (int)layer);
+    if (s != ASSAY_OK || T < 2) {
+        free(q);
+        free(kv);
+        return s == ASSAY_MISSING || s == ASSAY_OK ? ASSAY_OK : s;
+    }
+    int64_t wq = n_q / T, wk = n_kv / T, w = part == ASSAY_POINT_Q_A ? wq : wk;
+    ASSAY_GO(assay_alloc(&both, (size_t)(2 * (n_q + n_kv)), sizeof *both, "a merged buffer"));
+    double *dense = both + n_q + n_kv, *from = both + (part == ASSAY_POINT_Q_A ? 0 : wq);
+    for (int64_t t = 0; t < T; t++) {
+        memcpy(both + t * (wq + wk), q + t * wq, (size_t)wq * sizeof *both);
+        memcpy(both + t * (wq + wk) + wq, kv + t * wk, (size_t)wk * sizeof *both);
+    }
+    memcpy(dense, from, (size_t)(T * w) * sizeof *dense);
+    s = assay_home_expect_from(home->scratch, home, part, dense, T * w);
+    if (s == ASSAY_OK)
+        s = assay_home_offer(
+            home, home->scratch,
+            &(assay_offer_text){.kind = "rows of a view taken for dense",
+                                .complexity = 0.4,
+                                .evidence =
+                                    "q_a and kv_a side by side in one buffer, read as if the "
+                                    "rows of one lay behind each other, give the value"});
+out:
+    free(both);
+    free(q);
+    free(kv);
+    return s == ASSAY_MISSING ? ASSAY_OK : s;
+}
+
 static assay_status try_inputs(assay_home *home)
 {
     const assay_oracle_shape *shape = home->shape;
@@ -187,6 +224,8 @@ static assay_status try_inputs(assay_home *home)
     }
     if (assay_home_is(home, ASSAY_POINT_KV_LATENT))
         ASSAY_TRY(try_input(home, ASSAY_POINT_KV_A, 1, shape->n_rank_kv, DENSE_ROWS));
+    if (assay_home_is(home, ASSAY_POINT_KV_LATENT) || assay_home_is(home, ASSAY_POINT_K_ROPE))
+        ASSAY_TRY(try_merged(home, ASSAY_POINT_KV_A));
     return ASSAY_OK;
 }
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "reports/home.h"
+#include "reports/home_blocks.h"
 
 const assay_fault_kind assay_fault_kinds_buffer[] = {
     {.name = "phantom-output",
@@ -186,6 +186,7 @@ static assay_status offer_other_input(assay_home *home, assay_point input, int l
     if (s == ASSAY_OK)
         return assay_home_offer(home, home->scratch,
                                 &(assay_offer_text){.kind = "reads another layer's buffer",
+                                                    .family = assay_home_input_name(home),
                                                     .complexity = 0.5,
                                                     .fitted = json_pack("{s:s}", "reads", name),
                                                     .evidence = text});

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "engine/role.h"
 #include "reports/home.h"
 
 const assay_fault_kind assay_fault_kinds_const[] = {
@@ -82,6 +83,15 @@ const assay_fault_kind assay_fault_kinds_const[] = {
      .seam = ASSAY_SEAM_HEAD_GAIN,
      .value = 0.995,
      .home = "attn.o_latent attn.kernel_out attn.out"},
+    {.name = "proj-sign",
+     .about = "the output projection with the other sign",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_WEIGHT_SCALE,
+     .value = -1,
+     .n_ints = 1,
+     .ints = {ASSAY_ROLE_ATTN_OUTPUT},
+     .home = "attn.proj"},
     {0}};
 
 static const assay_point norm_points[ASSAY_N_NORMS] = {
@@ -200,6 +210,14 @@ static assay_status try_factors(assay_home *home)
                                                  .evidence = text}));
     }
     if (j->n_rows >= 4) {
+        assay_relation_constant(&home->rel, home->scratch, &home->pair);
+        snprintf(text, sizeof text, "the same vector is added to every row (its size %.4g)",
+                 home->rel.value);
+        ASSAY_TRY(assay_home_offer_relation(
+            home, &(assay_offer_text){.kind = "a constant added",
+                                      .complexity = (double)j->n_cols,
+                                      .fitted = json_pack("{s:f}", "size", home->rel.value),
+                                      .evidence = text}));
         assay_relation_scale_cols(&home->rel, home->scratch, &home->pair);
         snprintf(text, sizeof text,
                  "every channel is the expected one times a factor of its own "

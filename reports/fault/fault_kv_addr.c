@@ -26,6 +26,15 @@ const assay_fault_kind assay_fault_kinds_kv_addr[] = {
      .seam = ASSAY_SEAM_KV_READ_LAYER,
      .value = 0,
      .home = "attn.probs attn.kernel_out attn.o_latent attn.lse attn.index.scores"},
+    {.name = "kv-dropped",
+     .about = "position 2 is not written to the cache",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_KV_DROPPED,
+     .value = 1,
+     .n_ints = 1,
+     .ints = {2},
+     .home = "attn.probs attn.kernel_out attn.o_latent attn.lse attn.index.scores"},
     {0}};
 
 static assay_status try_slots(assay_home *home)
@@ -272,48 +281,92 @@ static assay_status try_heads(assay_home *home, assay_slot *slots)
     return ASSAY_OK;
 }
 
-/*
- * A slot that nobody wrote holds whatever memory held. Where that is not finite, every row that
- * sees the slot is lost in all heads and no other row is, although all that went into the cache is
- * finite. Memory that is filled with NaN before use makes it so.
- */
-static assay_status try_unwritten_slot(assay_home *home)
+static bool is_lost(const assay_home *home, int64_t cell, int64_t width)
+{
+    bool lost = false;
+    for (int64_t i = cell * width; i < (cell + 1) * width; i++)
+        lost = lost || isnan(home->got[i]);
+    return lost;
+}
+
+/* The first row of the step that is lost, where that and all behind it are lost in all heads and no
+ * row before; -1: the loss has another shape. */
+static int64_t first_lost(const assay_home *home)
 {
     const assay_judged *j = home->judged;
     bool probs = j->point == ASSAY_POINT_PROBS;
     int64_t H = probs ? home->shape->n_head : j->n_groups, T = probs ? j->n_rows / H : j->n_rows;
     int64_t width = probs ? j->n_cols : j->n_cols / H, first = T;
-    char text[320];
-    const assay_run_step *at =
-        assay_run_step_at(assay_forced_run(home->forced), j->prompt, j->step);
-    if (j->n_nonfinite_added == 0 || H < 2)
-        return ASSAY_OK;
+    if (H < 2)
+        return -1;
     for (int64_t h = 0; h < H; h++)
         for (int64_t t = 0; t < T; t++) {
-            int64_t cell = probs ? h * T + t : t * H + h;
-            bool lost = false;
-            for (int64_t i = cell * width; i < (cell + 1) * width; i++)
-                lost = lost || isnan(home->got[i]);
+            bool lost = is_lost(home, probs ? h * T + t : t * H + h, width);
             if (h == 0 && lost && first == T)
                 first = t;
             if (lost != (t >= first))
-                return ASSAY_OK;
+                return -1;
         }
+    return first;
+}
+
+/* The same of the indexer's scores, which a slot touches in its own column alone. */
+static int64_t lost_column(const assay_home *home)
+{
+    const assay_judged *j = home->judged;
+    int64_t column = -1;
+    for (int64_t i = 0; i < home->n; i++) {
+        if (!isfinite(home->expected[i]))
+            continue;
+        if (isnan(home->got[i]) && column < 0)
+            column = i % j->n_cols;
+        if (column >= 0 && isnan(home->got[i]) != (i % j->n_cols == column))
+            return -1;
+    }
+    return column;
+}
+
+/*
+ * A slot that nobody wrote holds whatever memory held. Where that is not finite, every row that
+ * sees the slot is lost in all heads and no other row is, although all that went into the cache is
+ * finite. Memory that is filled with NaN before use makes it so, and its pattern says that the NaN
+ * is not the output's own.
+ */
+static assay_status try_unwritten_slot(assay_home *home)
+{
+    const assay_judged *j = home->judged;
+    const assay_run_step *at =
+        assay_run_step_at(assay_forced_run(home->forced), j->prompt, j->step);
+    bool scores = j->point == ASSAY_POINT_INDEX_SCORES;
+    int64_t own, foreign, first;
+    uint32_t owner = 0;
+    char text[320], fact[120] = "";
+    if (j->n_nonfinite_added == 0)
+        return ASSAY_OK;
+    assay_home_poison(&own, &foreign, &owner, home);
+    first = scores ? lost_column(home) : first_lost(home);
+    if (first < 0 || own > 0)
+        return ASSAY_OK;
     for (int64_t i = 0; i < home->n; i++)
         home->scratch[i] = isfinite(home->got[i]) ? home->expected[i] : home->got[i];
+    if (foreign > 0)
+        snprintf(fact, sizeof fact,
+                 "; %lld elements carry the NaN pattern of buffer %u, not of "
+                 "this output",
+                 (long long)foreign, owner);
+    first += scores ? 0 : at->first_position;
     snprintf(
         text, sizeof text,
-        "every key and value that was written is finite, yet all heads are NaN in each row from "
-        "position %lld on and in none before: these see a slot that was never written",
-        (long long)(at->first_position + first));
+        "all that was written to the cache is finite, yet all that sees position %lld%s is NaN "
+        "and nothing else: a slot that was never written is read%s",
+        (long long)first, scores ? "" : " (or what is behind it)", fact);
     return assay_home_offer(
         home, home->scratch,
         &(assay_offer_text){.kind = "an unwritten slot is read",
                             .family = "attention",
                             .complexity = 0.04,
-                            .shape_only = true,
-                            .fitted = json_pack("{s:I}", "first position",
-                                                (json_int_t)(at->first_position + first)),
+                            .shape_only = foreign == 0,
+                            .fitted = json_pack("{s:I}", "first position", (json_int_t)first),
                             .evidence = text});
 }
 
@@ -347,10 +400,10 @@ assay_status assay_fault_match_kv_addr(assay_home *home)
                                          ASSAY_POINT_KV_B,   ASSAY_POINT_INDEX_K};
     if (j->against || j->is_ids)
         return ASSAY_OK;
-    if (assay_home_attends(home)) {
+    if (assay_home_attends(home))
         ASSAY_TRY(try_slots(home));
+    if (assay_home_attends(home) || j->point == ASSAY_POINT_INDEX_SCORES)
         ASSAY_TRY(try_unwritten_slot(home));
-    }
     if (j->point == ASSAY_POINT_PROBS || j->point == ASSAY_POINT_LSE ||
         j->point == ASSAY_POINT_KERNEL_OUT || j->point == ASSAY_POINT_O_LATENT ||
         j->point == ASSAY_POINT_INDEX_SCORES)

@@ -3,9 +3,8 @@
  */
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 
-#include "reports/home_cache.h"
+#include "reports/home.h"
 
 const assay_fault_kind assay_fault_kinds_kv_scale[] = {
     {.name = "value-scale",
@@ -125,43 +124,6 @@ static assay_status try_both(assay_home *home)
     return ASSAY_OK;
 }
 
-/* What was stored in one 16-bit format is read as the other. */
-static assay_status try_codecs(assay_home *home)
-{
-    static const char *const names[] = {[ASSAY_CODEC_BF16_AS_F16] = "bfloat16 read as float16",
-                                        [ASSAY_CODEC_F16_AS_BF16] = "float16 read as bfloat16"};
-    int64_t n = assay_home_n_keys(home);
-    assay_slot *slots;
-    double *out = NULL;
-    char text[320];
-    ASSAY_TRY(assay_alloc(&slots, (size_t)n, sizeof *slots, "slots"));
-    assay_status s = assay_alloc(&out, (size_t)home->n, sizeof *out, "a value");
-    for (int codec = ASSAY_CODEC_BF16_AS_F16; codec <= ASSAY_CODEC_F16_AS_BF16; codec++)
-        for (assay_cached what = ASSAY_CACHED_ALL; s == ASSAY_OK && what <= ASSAY_CACHED_VALUES;
-             what++) {
-            assay_home_own_slots(slots, home);
-            for (int64_t i = 0; i < n; i++)
-                slots[i].codec = (assay_codec)codec;
-            s = assay_home_attend(out, home, slots, what);
-            snprintf(text, sizeof text, "the cache (%s) stored as %s gives the value",
-                     what == ASSAY_CACHED_ALL    ? "keys and values"
-                     : what == ASSAY_CACHED_KEYS ? "keys"
-                                                 : "values",
-                     names[codec]);
-            if (s == ASSAY_OK)
-                s = assay_home_offer(
-                    home, out,
-                    &(assay_offer_text){.kind = "cache read in another format",
-                                        .family = "attention",
-                                        .complexity = 0.5,
-                                        .fitted = json_pack("{s:s}", "format", names[codec]),
-                                        .evidence = text});
-        }
-    free(out);
-    free(slots);
-    return s == ASSAY_MISSING ? ASSAY_OK : s;
-}
-
 assay_status assay_fault_match_kv_scale(assay_home *home)
 {
     const assay_judged *j = home->judged;
@@ -175,10 +137,7 @@ assay_status assay_fault_match_kv_scale(assay_home *home)
             return ASSAY_OK;
         ASSAY_TRY(try_side(home, false));
         ASSAY_TRY(try_side(home, true));
-        ASSAY_TRY(try_both(home));
-        bool kernel = j->point == ASSAY_POINT_PROBS || j->point == ASSAY_POINT_KERNEL_OUT ||
-                      j->point == ASSAY_POINT_O_LATENT;
-        return kernel && !assay_home_best(home) ? try_codecs(home) : ASSAY_OK;
+        return try_both(home);
     }
     if (j->point != ASSAY_POINT_K && j->point != ASSAY_POINT_V &&
         j->point != ASSAY_POINT_KV_LATENT && j->point != ASSAY_POINT_K_ROPE)

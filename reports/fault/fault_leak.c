@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "engine/role.h"
-#include "reports/home.h"
+#include "reports/home_blocks.h"
 
 const assay_fault_kind assay_fault_kinds_leak[] = {
     {.name = "leak-amax",
@@ -225,6 +225,7 @@ assay_status assay_fault_match_leak(assay_home *home)
              100 * home->rel.spread);
     return assay_home_offer_relation(
         home, &(assay_offer_text){.kind = "rows scaled each by its own factor",
+                                  .family = assay_home_input_name(home),
                                   .complexity = (double)j->n_rows,
                                   .fitted = json_pack("{s:f}", "spread", home->rel.spread),
                                   .evidence = text});

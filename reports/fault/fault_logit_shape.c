@@ -147,6 +147,61 @@ static assay_status try_denominator(assay_home *home)
                                         "denominator"});
 }
 
+/*
+ * A term on the scores that falls with the distance to the key: the logarithm of got over expected
+ * is then a line in the distance, with one slope for every head.
+ */
+static assay_status try_distance(assay_home *home)
+{
+    const assay_judged *j = home->judged;
+    int64_t H = home->shape->n_head, T = j->n_rows / H, S = j->n_cols, first = S - T;
+    char text[320];
+    double steepest = 0;
+    json_t *slopes = json_array();
+    for (int64_t h = 0; h < H; h++) {
+        double cross = 0, square = 0;
+        for (int64_t t = 0; t < T; t++) {
+            const double *g = home->got + (h * T + t) * S, *e = home->expected + (h * T + t) * S;
+            double n = 0, sum_x = 0, sum_y = 0, sum_xx = 0, sum_xy = 0;
+            for (int64_t k = 0; k <= first + t && k < S; k++) {
+                double x = (double)(first + t - k), y = log(g[k] / e[k]);
+                if (!isfinite(y))
+                    continue;
+                n++;
+                sum_x += x;
+                sum_y += y;
+                sum_xx += x * x;
+                sum_xy += x * y;
+            }
+            cross += n > 0 ? sum_xy - sum_x * sum_y / n : 0;
+            square += n > 0 ? sum_xx - sum_x * sum_x / n : 0;
+        }
+        double slope = square > 0 ? cross / square : 0;
+        steepest = fabs(slope) > fabs(steepest) ? slope : steepest;
+        json_array_append_new(slopes, json_real(slope));
+        for (int64_t t = 0; t < T; t++) {
+            double *out = home->scratch + (h * T + t) * S, sum = 0;
+            for (int64_t k = 0; k < S; k++) {
+                out[k] = home->expected[(h * T + t) * S + k] * exp(slope * (double)(first + t - k));
+                sum += out[k];
+            }
+            for (int64_t k = 0; k < S; k++)
+                out[k] /= sum > 0 ? sum : 1;
+        }
+    }
+    assay_relation_score(&home->rel, home->scratch, &home->pair);
+    snprintf(text, sizeof text,
+             "each score has a term that grows by %.5g for every position of distance (steepest of "
+             "%lld heads)",
+             steepest, (long long)H);
+    return assay_home_offer_relation(
+        home, &(assay_offer_text){.kind = "scores fall with the distance",
+                                  .family = "attention",
+                                  .complexity = (double)H < 6 ? (double)H : 6,
+                                  .fitted = json_pack("{s:o}", "slopes", slopes),
+                                  .evidence = text});
+}
+
 assay_status assay_fault_match_logit_shape(assay_home *home)
 {
     const assay_judged *j = home->judged;
@@ -156,6 +211,8 @@ assay_status assay_fault_match_logit_shape(assay_home *home)
         ASSAY_TRY(try_scale(home));
         if (!assay_home_settled(home))
             ASSAY_TRY(try_cap(home));
+        if (j->point == ASSAY_POINT_PROBS && !assay_home_best(home) && j->n_nonfinite_added == 0)
+            ASSAY_TRY(try_distance(home));
         if (j->point == ASSAY_POINT_PROBS || j->point == ASSAY_POINT_KERNEL_OUT ||
             j->point == ASSAY_POINT_O_LATENT)
             ASSAY_TRY(try_denominator(home));

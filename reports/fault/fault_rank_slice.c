@@ -344,6 +344,91 @@ static assay_status try_shift(assay_home *home)
     return ASSAY_OK;
 }
 
+#define MOST_HEADS 64
+
+static double rest_of_head(const assay_home *home, const double *values, int h)
+{
+    const assay_judged *j = home->judged;
+    int64_t width = j->n_cols / j->n_groups;
+    double rest = 0;
+    for (int64_t t = 0; t < j->n_rows; t++)
+        for (int64_t i = h * width; i < (h + 1) * width; i++) {
+            double d = home->got[t * j->n_cols + i] - values[t * j->n_cols + i];
+            rest += isfinite(d) ? d * d : 0;
+        }
+    return rest;
+}
+
+static void take_head(double *out, const double *from, const assay_judged *j, int h)
+{
+    int64_t width = j->n_cols / j->n_groups;
+    for (int64_t t = 0; t < j->n_rows; t++)
+        memcpy(out + t * j->n_cols + h * width, from + t * j->n_cols + h * width,
+               (size_t)width * sizeof *out);
+}
+
+static assay_status offer_heads(assay_home *home, const double *out, const int *map, int H)
+{
+    int n_moved = 0;
+    bool shifted = true;
+    char text[320], list[120] = "";
+    size_t used = 0;
+    for (int h = 0; h < H; h++) {
+        n_moved += map[h] != h;
+        shifted = shifted && (map[h] - h + H) % H == (map[0] + H) % H;
+        if (used < sizeof list)
+            used += (size_t)snprintf(list + used, sizeof list - used, " %d", map[h]);
+    }
+    if (n_moved == 0)
+        return ASSAY_OK;
+    snprintf(text, sizeof text, "heads of kv_b, each told by what fits it best: %s%s",
+             shifted ? "all shifted alike:" : "", list);
+    return assay_home_offer(
+        home, out,
+        &(assay_offer_text){
+            .kind = shifted ? "heads of kv_b shifted" : "heads of kv_b in another order",
+            .family = "kv_b",
+            .complexity = shifted ? 0.3 : 0.15 + 0.05 * n_moved,
+            .fitted = json_pack("{s:i, s:o}", "moved", n_moved, "map", map_json(map, H)),
+            .evidence = text});
+}
+
+/* Which head's part of kv_b each head was given: the one that leaves least of it. */
+static assay_status try_kv_b_heads(assay_home *home)
+{
+    const assay_judged *j = home->judged;
+    int H = home->shape->n_head, map[MOST_HEADS];
+    double least[MOST_HEADS], *room;
+    if (j->n_groups != H || H > MOST_HEADS || assay_home_best(home))
+        return ASSAY_OK;
+    ASSAY_TRY(assay_alloc(&room, (size_t)(2 * home->n), sizeof *room, "heads of kv_b"));
+    double *out = room + home->n;
+    assay_status s = ASSAY_OK;
+    memcpy(out, home->expected, (size_t)home->n * sizeof *out);
+    for (int h = 0; h < H; h++) {
+        map[h] = h;
+        least[h] = rest_of_head(home, home->expected, h);
+    }
+    for (int shift = 1; shift < H && s == ASSAY_OK; shift++) {
+        assay_knobs knobs = *home->knobs;
+        knobs.kv_b = ASSAY_KV_B_OTHER_HEAD;
+        knobs.kv_b_head_shift = shift;
+        s = assay_forced_expect(room, home->forced, home->index, &knobs);
+        for (int h = 0; h < H && s == ASSAY_OK; h++) {
+            double rest = rest_of_head(home, room, h);
+            if (!(rest < 0.5 * least[h]))
+                continue;
+            least[h] = rest;
+            map[h] = (h + shift) % H;
+            take_head(out, room, j, h);
+        }
+    }
+    if (s == ASSAY_OK)
+        s = offer_heads(home, out, map, H);
+    free(room);
+    return s;
+}
+
 assay_status assay_fault_match_rank_slice(assay_home *home)
 {
     const assay_judged *j = home->judged;
@@ -380,19 +465,11 @@ assay_status assay_fault_match_rank_slice(assay_home *home)
                 ASSAY_TRY(try_slices(home, n));
     if (assay_home_multiplies(home) && j->n_interval == 0)
         ASSAY_TRY(try_shift(home));
+    bool latent = assay_forced_is_latent(home->forced, j->prompt);
     if (home->shape->is_mla && (assay_home_covers(home, ASSAY_POINT_KV_B) ||
                                 assay_home_covers(home, ASSAY_POINT_Q_LATENT) ||
-                                assay_home_is(home, ASSAY_POINT_KERNEL_OUT))) {
-        assay_knobs knobs = *home->knobs;
-        knobs.kv_b = ASSAY_KV_B_NEXT_HEAD;
-        ASSAY_TRY(assay_home_offer_variant(
-            home, &knobs,
-            &(assay_offer_text){.kind = "heads of kv_b shifted by one",
-                                .family = "kv_b",
-                                .complexity = 0.3,
-                                .evidence = "kv_b with every head's rows taken from the next head "
-                                            "gives the value"}));
-    }
+                                (latent && assay_home_is(home, ASSAY_POINT_KERNEL_OUT))))
+        ASSAY_TRY(try_kv_b_heads(home));
     /* the projection's own rows are cut where the weight is column parallel, by halves or by ranks
      */
     int n_ranks = assay_run_about(assay_forced_run(home->forced))->n_ranks;

@@ -66,6 +66,14 @@ const assay_fault_kind assay_fault_kinds_rope_phase[] = {
      .seam = ASSAY_SEAM_ROPE_INVERSE,
      .value = 1,
      .home = "attn.q_rope attn.k_rope"},
+    {.name = "rope-factor",
+     .about = "the factor of the context extension",
+     .weakest = 20,
+     .strongest = 1,
+     .seam = ASSAY_SEAM_ROPE_FACTOR,
+     .value = 20,
+     .needs = ASSAY_NEEDS_EXTENSION,
+     .home = "attn.q_rope attn.k_rope"},
     {0}};
 
 static const char *family_of(bool index)

@@ -4,6 +4,7 @@
  */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "reports/home.h"
@@ -64,6 +65,16 @@ const assay_fault_kind assay_fault_kinds_route[] = {
      .seam = ASSAY_SEAM_ROUTER_GROUPS,
      .value = 3,
      .needs = ASSAY_NEEDS_GROUPS,
+     .home = "moe.topk"},
+    {.name = "choice-wrong",
+     .about = "row 2 chooses expert 5 in its first place",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_EXPERT_CHOICE_WRONG,
+     .value = 1,
+     .n_ints = 3,
+     .ints = {2, 0, 5},
+     .needs = ASSAY_NEEDS_MOE,
      .home = "moe.topk"},
     {0}};
 
@@ -192,6 +203,71 @@ static assay_status try_power(assay_home *home)
     return ASSAY_OK;
 }
 
+/* Outputs of the experts at place u with the input times that place's weight. */
+static assay_status on_scaled_input(double *down, assay_home *home, const double *x,
+                                    const double *ids, const double *weights, int u)
+{
+    const assay_judged *j = home->judged;
+    const assay_run_step *at =
+        assay_run_step_at(assay_forced_run(home->forced), j->prompt, j->step);
+    int U = home->shape->n_expert_used, step;
+    int64_t D = home->shape->n_embd, T = j->n_rows;
+    assay_pass_options options = {.latent = assay_forced_is_latent(home->forced, j->prompt),
+                                  .knobs = home->knobs};
+    assay_pass *pass;
+    double *scaled;
+    ASSAY_TRY(assay_pass_new(&pass, assay_forced_oracle(home->forced), &options));
+    assay_status s = assay_alloc(&scaled, (size_t)(T * D), sizeof *scaled, "scaled inputs");
+    for (int64_t i = 0; s == ASSAY_OK && i < T * D; i++)
+        scaled[i] = x[i] * weights[i / D * U + u];
+    if (s == ASSAY_OK) {
+        ASSAY_GO(assay_pass_add_step(&step, pass, at->tokens, at->n_tokens, at->first_position));
+        ASSAY_GO(assay_pass_put(pass, step, ASSAY_POINT_FFN_NORM, j->layer, scaled, T * D));
+        ASSAY_GO(assay_pass_put(pass, step, ASSAY_POINT_MOE_TOPK, j->layer, ids, T * U));
+        s = assay_pass_expect(down, pass, step, ASSAY_POINT_MOE_EXPERT_DOWN, j->layer, home->knobs);
+    }
+out:
+    free(scaled);
+    assay_pass_free(pass);
+    return s;
+}
+
+/* The weight on what goes into the expert instead of on what comes out. */
+static assay_status try_input_weight(assay_home *home)
+{
+    const assay_judged *j = home->judged;
+    const assay_run_step *at =
+        assay_run_step_at(assay_forced_run(home->forced), j->prompt, j->step);
+    int U = home->shape->n_expert_used;
+    int64_t n, D = j->n_cols;
+    double *x = NULL, *ids = NULL, *weights = NULL, *down = NULL;
+    assay_status s;
+    if (j->n_rows != at->n_tokens)
+        return ASSAY_OK;
+    ASSAY_GO(assay_home_value(&x, &n, home, ASSAY_POINT_FFN_NORM, j->layer));
+    ASSAY_GO(assay_home_value(&ids, &n, home, ASSAY_POINT_MOE_TOPK, j->layer));
+    ASSAY_GO(assay_home_value(&weights, &n, home, ASSAY_POINT_MOE_WEIGHTS, j->layer));
+    ASSAY_GO(assay_alloc(&down, (size_t)(home->n * U), sizeof *down, "experts"));
+    memset(home->scratch, 0, (size_t)home->n * sizeof *home->scratch);
+    for (int u = 0; u < U; u++) {
+        ASSAY_GO(on_scaled_input(down, home, x, ids, weights, u));
+        for (int64_t i = 0; i < home->n; i++)
+            home->scratch[i] += down[(i / D * U + u) * D + i % D];
+    }
+    s = assay_home_offer(home, home->scratch,
+                         &(assay_offer_text){.kind = "weights applied to the experts' input",
+                                             .family = "router",
+                                             .complexity = 0.4,
+                                             .evidence = "experts of the weighted input, summed "
+                                                         "without weights, give the sum"});
+out:
+    free(x);
+    free(ids);
+    free(weights);
+    free(down);
+    return s == ASSAY_MISSING ? ASSAY_OK : s;
+}
+
 static assay_status try_lowest(assay_home *home)
 {
     assay_knobs knobs = *home->knobs;
@@ -301,8 +377,11 @@ assay_status assay_fault_match_route(assay_home *home)
         ASSAY_TRY(try_groups(home));
         ASSAY_TRY(try_lowest(home));
     }
-    if (assay_home_is(home, ASSAY_POINT_MOE_ROUTED))
+    if (assay_home_is(home, ASSAY_POINT_MOE_ROUTED)) {
         ASSAY_TRY(try_power(home));
+        if (!assay_home_best(home))
+            ASSAY_TRY(try_input_weight(home));
+    }
     if (assay_home_is(home, ASSAY_POINT_MOE_TOPK))
         ASSAY_TRY(try_some_rows(home));
     if (weights) {

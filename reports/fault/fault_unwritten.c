@@ -61,18 +61,32 @@ const assay_fault_kind assay_fault_kinds_unwritten[] = {
 static assay_status offer_poison(assay_home *home)
 {
     const assay_seen *seen = home->judged->seen;
+    int64_t own, foreign;
+    uint32_t owner = 0;
     char text[320];
     if (seen->n_poison <= 0)
         return ASSAY_OK;
+    assay_home_poison(&own, &foreign, &owner, home);
     memcpy(home->scratch, home->expected, (size_t)home->n * sizeof *home->scratch);
     for (int64_t i = 0; i < home->n; i++)
         if (!isfinite(home->got[i]))
             home->scratch[i] = home->got[i];
-    snprintf(text, sizeof text,
-             "%lld elements still hold the NaN pattern that the buffer was filled with before use",
-             (long long)seen->n_poison);
+    if (foreign > own)
+        snprintf(text, sizeof text,
+                 "%lld elements carry the NaN pattern of buffer %u, which this op reads: it was "
+                 "never written",
+                 (long long)foreign, owner);
+    else
+        snprintf(
+            text, sizeof text,
+            "%lld elements still hold the NaN pattern that the buffer was filled with before use",
+            (long long)seen->n_poison);
     return assay_home_offer(home, home->scratch,
-                            &(assay_offer_text){.kind = "never written", .evidence = text});
+                            &(assay_offer_text){.kind = foreign > own
+                                                            ? "reads what was never written"
+                                                            : "never written",
+                                                .complexity = foreign > own ? 0.1 : 0.01,
+                                                .evidence = text});
 }
 
 static assay_status offer_zeros(assay_home *home)
