@@ -9,6 +9,7 @@
 #include "references/run_foreign.h"
 
 #define MAX_STEPS 100000
+#define MAX_COMPARED ((int64_t)1 << 24) /* numbers of a tensor that is compared with another */
 
 static int by_text(const void *a, const void *b)
 {
@@ -29,20 +30,63 @@ static bool has_part(const assay_dump *d, const char *part)
 }
 
 /* `name` with {} replaced by the layer. */
-static bool has_layer_name(const assay_dump *d, const char *name, size_t length, int layer)
+static void layer_name(char text[256], const char *name, size_t length, int layer)
 {
-    char text[256];
     size_t at = 0;
-    for (size_t i = 0; i < length && at + 16 < sizeof text; i++) {
+    for (size_t i = 0; i < length && at + 16 < 256; i++) {
         if (name[i] == '{' && i + 1 < length && name[i + 1] == '}') {
-            at += (size_t)snprintf(text + at, sizeof text - at, "%d", layer);
+            at += (size_t)snprintf(text + at, 256 - at, "%d", layer);
             i++;
         } else {
             text[at++] = name[i];
         }
     }
     text[at] = '\0';
+}
+
+static bool has_layer_name(const assay_dump *d, const char *name, size_t length, int layer)
+{
+    char text[256];
+    layer_name(text, name, length, layer);
     return has_name(d, text);
+}
+
+/* Numbers of a dataset of a step; NULL: it has none, or too many to look at. */
+static double *numbers_of(int64_t *n, const assay_dump *d, int step, const char *name)
+{
+    char path[1024];
+    assay_h5_info info;
+    double *x = NULL;
+    if (assay_dump_path(path, d, step, name) != ASSAY_OK || assay_h5_kind(d->file, path) != 'd' ||
+        assay_h5_dataset(&info, d->file, path) != ASSAY_OK || !info.is_number || info.is_virtual ||
+        info.count < 1 || info.count > MAX_COMPARED)
+        return NULL;
+    *n = info.count;
+    x = malloc((size_t)info.count * sizeof *x);
+    if (x && assay_h5_read_f64(x, d->file, path, &info) != ASSAY_OK) {
+        free(x);
+        return NULL;
+    }
+    return x;
+}
+
+/* "a=b": both are there, and in the first step that has them they hold the same numbers. */
+static bool is_same(const assay_dump *d, const char *text, size_t length, int layer)
+{
+    char a[256], b[256];
+    size_t at = strcspn(text, "=");
+    bool same = false, found = false;
+    layer_name(a, text, at, layer);
+    layer_name(b, text + at + 1, length - at - 1, layer);
+    for (int s = 0; s < d->n_steps && !found && has_name(d, a) && has_name(d, b); s++) {
+        int64_t n = 0, m = -1;
+        double *x = numbers_of(&n, d, s, a), *y = x ? numbers_of(&m, d, s, b) : NULL;
+        found = x && y;
+        same = found && n == m && !memcmp(x, y, (size_t)n * sizeof *x);
+        free(x);
+        free(y);
+    }
+    return same;
 }
 
 static bool is_moe(const assay_dump *d, int layer)
@@ -73,6 +117,7 @@ bool assay_dump_holds(const assay_dump *d, const char *when, int layer)
             break;
         bool is = is_word(p, n, "moe")          ? is_moe(d, layer)
                   : is_word(p, n, "rope-first") ? d->run->profile.cache_rope_first
+                  : memchr(p, '=', n)           ? is_same(d, p, n, layer)
                                                 : has_layer_name(d, p, n, layer);
         if (is == negate)
             return false;

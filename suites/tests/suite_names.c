@@ -143,6 +143,9 @@ static void put_stream(hid_t file, int layer, assay_point hidden)
     free(x);
 }
 
+/* The experts' module gives (shared, routed), or their sum. */
+static bool experts_add_shared;
+
 static void put_layer(hid_t f, int l, int rank)
 {
     const char *m = "model.layers.%d.";
@@ -177,8 +180,9 @@ static void put_layer(hid_t f, int l, int rank)
     }
     put_point(f, "model.layers.%d.mlp.gate", l, ASSAY_POINT_MOE_LOGITS, 8, -1);
     put_two(f, name[4], l, ASSAY_POINT_SHARED_GATE, 256, ASSAY_POINT_SHARED_UP, 256, rank);
-    put_point(f, name[5], l, ASSAY_POINT_SHARED, D, -1);
-    put_point(f, name[6], l, ASSAY_POINT_MOE_ROUTED, D, -1);
+    put_point(f, name[5], l, experts_add_shared ? ASSAY_POINT_MOE_OUT : ASSAY_POINT_SHARED, D, -1);
+    if (!experts_add_shared)
+        put_point(f, name[6], l, ASSAY_POINT_MOE_ROUTED, D, -1);
     put_point(f, "model.layers.%d.mlp", l, ASSAY_POINT_MOE_OUT, D, -1);
     put_stream(f, l, ASSAY_POINT_MOE_OUT);
 }
@@ -203,7 +207,7 @@ static void write_vllm(const char *path, int rank)
     H5Fclose(f);
 }
 
-START_TEST(names_of_vllm_with_two_ranks_give_the_same_points)
+static void expect_points_of_vllm(int n_expected)
 {
     const char *reference = data_large("references/glm5-tiny-bf16.hf-fp32.h5");
     if (!reference)
@@ -244,9 +248,19 @@ START_TEST(names_of_vllm_with_two_ranks_give_the_same_points)
         free(want);
         n++;
     }
-    ck_assert_int_eq(n, 3 + 19 + 3 * 22);
+    ck_assert_int_eq(n, n_expected);
+    for (int l = 1; l < 4; l++)
+        ck_assert(experts_add_shared == !assay_run_find(run, 0, 0, ASSAY_POINT_MOE_ROUTED, l));
     assay_run_close(run);
     assay_run_close(source);
+}
+
+START_TEST(names_of_vllm_with_two_ranks_give_the_same_points)
+{
+    experts_add_shared = false;
+    expect_points_of_vllm(3 + 19 + 3 * 22);
+    experts_add_shared = true; /* the sum twice, instead of its two parts */
+    expect_points_of_vllm(3 + 19 + 3 * 21);
 }
 END_TEST
 
