@@ -4,6 +4,7 @@
     standin.py replay DUMP.h5 PROMPT OUT.h5  a module tree that puts out a transformers dump again, captured
     standin.py cut OUT.h5                    an exception in the block leaves no file
     standin.py force DUMP.h5 PROMPT          replacement reaches the module's caller
+    standin.py workers OUT.h5                hooks in workers of serving engines
 """
 import os, sys, types
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools", "python"))
@@ -165,6 +166,73 @@ def force(dump, prompt):
         assert (0, "model.layers.1.mlp") in used and (0, "model.layers.2.mlp") not in used
 
 
+class Linear(Leaf):
+    def forward(self, x):
+        return (x + 1, None)  # vLLM's linear layers give (output, bias)
+
+
+class Attention(Module):
+    """module tree of vLLM's and SGLang's deepseek_v2.py, in part"""
+
+    def __init__(self, at):
+        super().__init__(at)
+        self.q, self.o = Linear(at + ".fused_qkv_a_proj"), Linear(at + ".o_proj")
+        self.children = [self.q, self.o]
+
+    def forward(self, x):
+        return self.o(self.q(x)[0])[0]
+
+
+class DeepseekV2ForCausalLM(Module):
+    def __init__(self):
+        super().__init__()
+        self.attention, self.head = Attention("model.layers.0.self_attn"), Leaf("logits_processor")
+        self.children = [self.attention, self.head]
+
+    def forward(self, input_ids, positions, forward_batch=None):
+        return self.attention(np.asarray(input_ids, np.float32)[:, None] * np.ones((1, 4), np.float32))
+
+    def compute_logits(self, hidden):
+        return self.head(hidden)
+
+
+class ModelRunner:
+    def __init__(self):
+        self.model = DeepseekV2ForCausalLM()
+
+    def get_model(self):
+        return self.model
+
+
+def workers(out):
+    """what is installed in a worker sees its model's calls and the head behind them, whichever way positions come"""
+    for engine in ("vllm", "sglang"):
+        runner = ModelRunner()
+        if engine == "sglang":
+            runner = type("ModelRunner", (), {"__module__": "sglang.srt.model_executor"})()
+            runner.model = DeepseekV2ForCausalLM()
+        worker = types.SimpleNamespace(model_runner=runner)
+        assert assay_torch.install_vllm(worker, out) is None, "what a worker returns travels to another process"
+        for ids, first in (([5, 6, 7], 0), ([8], 3)):
+            ids, positions = np.array(ids, np.int64), np.arange(first, first + len(ids))
+            hidden = runner.model(ids, positions) if engine == "sglang" else \
+                runner.model(input_ids=ids, positions=positions)
+            runner.model.compute_logits(hidden[-1:])
+        assay_torch.finish_vllm(worker)
+        assert not hasattr(worker, "assay_capture")
+        with h5py.File(out) as f:
+            assert f.attrs["producer"] == engine and f.attrs["complete"] == 1
+            steps = f["prompts/default/steps"]
+            assert [steps[s].attrs["first_position"] for s in steps] == [0, 3]
+            for s, ids in (("0000", [5, 6, 7]), ("0001", [8])):
+                assert list(steps[s]["tokens"]) == ids
+                x = np.array(ids, np.float32)
+                assert np.array_equal(steps[s]["model.layers.0.self_attn.fused_qkv_a_proj"][:, 0], x + 1)
+                assert np.array_equal(steps[s]["model.layers.0.self_attn"][:, 0], x + 2)
+                assert np.array_equal(steps[s]["logits_processor"][:, 0], x[-1:] + 2), "the head belongs to its step"
+        assert not any(m.before or m.after for _, m in runner.model.named_modules()), "hooks were left behind"
+
+
 def points():
     p = assay_torch.parse_points("layers.0-1,3 norm")
     assert p("model.layers.0.mlp") and p("model.layers.3") and p("model.norm")
@@ -179,4 +247,4 @@ def points():
 
 
 if __name__ == "__main__":
-    {"numbers": numbers, "replay": replay, "cut": cut, "force": force, "points": points}[sys.argv[1]](*sys.argv[2:])
+    {"numbers": numbers, "replay": replay, "cut": cut, "force": force, "points": points, "workers": workers}[sys.argv[1]](*sys.argv[2:])

@@ -156,6 +156,16 @@ START_TEST(assay_torch_puts_reference_values_in)
 }
 END_TEST
 
+START_TEST(assay_torch_is_installed_in_workers_of_serving_engines)
+{
+    if (!has_python())
+        return;
+    char arguments[4200];
+    snprintf(arguments, sizeof arguments, "workers '%s'", data_scratch("worker.h5"));
+    standin(arguments);
+}
+END_TEST
+
 START_TEST(assay_torch_reads_selectors_and_sizes)
 {
     if (has_python())
@@ -166,4 +176,5 @@ END_TEST
 EXPECT_MAIN("assay_torch", assay_torch_numbers_equal_the_recorders,
             assay_torch_capture_shows_what_the_modules_put_out,
             assay_torch_leaves_no_file_when_the_block_fails, assay_torch_puts_reference_values_in,
+            assay_torch_is_installed_in_workers_of_serving_engines,
             assay_torch_reads_selectors_and_sizes)

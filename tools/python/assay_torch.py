@@ -29,7 +29,7 @@ except ImportError:  # anything that has nn.Module's hooks will do
 
 _TENSOR = torch.Tensor if torch else None
 
-__all__ = ["capture", "force", "sketch", "statistics", "device_statistics", "install_vllm"]
+__all__ = ["capture", "force", "sketch", "statistics", "device_statistics", "install_vllm", "finish_vllm"]
 
 GOLDEN, SEED = 0x9E3779B97F4A7C15, 0x61737361795F3031
 MASK = (1 << 64) - 1
@@ -534,11 +534,11 @@ def _first_ids(args, kwargs):
     return None
 
 
-def _first_position(kwargs, default):
-    for name in ("cache_position", "position_ids", "positions"):
-        x = kwargs.get(name)
-        if _is_tensor(x):
-            words, _ = _words(x)
+def _first_position(args, kwargs, default):
+    """by name, or behind the ids, as SGLang's models take it"""
+    for x in [kwargs.get(n) for n in ("cache_position", "position_ids", "positions")] + list(args[1:2]):
+        words, origin = _words(x) if _is_tensor(x) else (None, None)
+        if origin in ("i32", "i64") and words.ndim in (1, 2) and words.size:
             return int(words.reshape(-1)[0])
     return default
 
@@ -637,9 +637,10 @@ def _device_of(model):
 
 @contextlib.contextmanager
 def capture(model, path, points=None, tier="full", budget=None, prompt="default", text=None, producer="transformers",
-            rank=None, ranks=None, model_sha256=None, attention=True):
+            rank=None, ranks=None, model_sha256=None, attention=True, trailing=False):
     """Captures every module whose path `points` selects while the block runs. Each call of the model is a step.
-    Several ranks write one file each: '.rank<r>of<n>' is put in front of the ending."""
+    Several ranks write one file each: '.rank<r>of<n>' is put in front of the ending. trailing: modules that run behind
+    the model's call (an engine's output head) belong to its step."""
     here, n = _ranks()
     rank, ranks = here if rank is None else rank, n if ranks is None else ranks
     if ranks > 1:
@@ -658,6 +659,7 @@ def capture(model, path, points=None, tier="full", budget=None, prompt="default"
 
     @_outside_graphs
     def before(module, args, kwargs):
+        taps.flush()
         ids = _first_ids(args, kwargs)
         taps.active = False
         if ids is None:
@@ -666,7 +668,7 @@ def capture(model, path, points=None, tier="full", budget=None, prompt="default"
         if not state["began"]:
             writer.begin_prompt(prompt, ids, text)
             state["began"] = True
-        first = _first_position(kwargs, state["position"])
+        first = _first_position(args, kwargs, state["position"])
         writer.begin_step(ids, first)
         state["position"] = first + len(ids)
 
@@ -686,11 +688,12 @@ def capture(model, path, points=None, tier="full", budget=None, prompt="default"
 
     @_outside_graphs
     def finish(module, args, output):
-        logits = getattr(output, "logits", None)
+        logits = getattr(output, "logits", getattr(output, "next_token_logits", None))
         if _is_tensor(logits):
             taps.take("logits", logits)
-        taps.flush()
-        taps.active = False
+        if not trailing:
+            taps.flush()
+            taps.active = False
 
     if _is_compiled(model):
         torch._dynamo.reset()
@@ -774,13 +777,24 @@ def force(model, path, points=None, prompt=None):
 # ---- workers of serving engines -----------------------------------------------------------------------------------
 
 def install_vllm(worker, path, **options):
-    """For vLLM and SGLang: call inside each worker, e.g. llm.collective_rpc(assay_torch.install_vllm, args=("cap.h5",)).
-    The worker's model is found by public attributes; returns the open capture, whose close() writes the file."""
+    """For workers of vLLM and SGLang, found by public attributes (model_runner.get_model() or .model); eager mode.
+
+        llm = vllm.LLM(MODEL, enforce_eager=True)
+        llm.collective_rpc(assay_torch.install_vllm, args=("cap.h5",))
+        llm.generate(PROMPT, ...)                                # one request at a time
+        llm.collective_rpc(assay_torch.finish_vllm)
+
+    The output head runs behind the model's call, and its logits belong to the step before."""
     runner = getattr(worker, "model_runner", worker)
     model = runner.get_model() if hasattr(runner, "get_model") else runner.model
-    options.setdefault("producer", "sglang" if type(runner).__module__.startswith("sglang") else "vllm")
-    options.setdefault("attention", False)
+    options = {"producer": "sglang" if type(runner).__module__.startswith("sglang") else "vllm",
+               "attention": False, "trailing": True} | options
     stack = contextlib.ExitStack()
     stack.enter_context(capture(model, path, **options))
     worker.assay_capture = stack
-    return stack
+
+
+def finish_vllm(worker):
+    """writes the file"""
+    worker.assay_capture.close()
+    del worker.assay_capture
