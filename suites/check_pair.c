@@ -117,6 +117,8 @@ assay_status assay_check_pair_end(assay_check_pair *pair)
                             pair->first.items[0]);
     else if (!pair->n_compared)
         s = assay_check_say(pair->row, ASSAY_VERDICT_INCONCLUSIVE, "nothing could be compared");
+    else if (pair->worst == 0)
+        s = assay_check_say(pair->row, ASSAY_VERDICT_PASS, "%s, equal in every value", pair->what);
     else
         s = assay_check_say(pair->row, ASSAY_VERDICT_PASS, "%s, worst %.1e at %s (bound %.1e)",
                             pair->what, pair->worst, pair->worst_point, pair->bound);
