@@ -14,11 +14,26 @@
 
 #define BLOCK_FLOATS ((int64_t)1 << 20)
 
-static double now_s(void)
+typedef struct times {
+    double wall_s, cpu_s;
+} times;
+
+static double clock_s(clockid_t clock)
 {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(clock, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static times now(void)
+{
+    return (times){clock_s(CLOCK_MONOTONIC), clock_s(CLOCK_PROCESS_CPUTIME_ID)};
+}
+
+static times since(times began)
+{
+    times end = now();
+    return (times){end.wall_s - began.wall_s, end.cpu_s - began.cpu_s};
 }
 
 static assay_status map_file(const float **out, int64_t *n_bytes, const char *path)
@@ -51,11 +66,12 @@ ASSAY_WIDEST static float add_up(const float *a, const float *b, int64_t n)
     return sum;
 }
 
-static assay_status read_plain(double *seconds, double *sum, const char *path_a, const char *path_b)
+static assay_status read_plain(times *took, double *sum, const char *path_a, const char *path_b)
 {
     const float *a, *b;
     int64_t n_a, n_b;
-    double began = now_s(), total = 0;
+    times began = now();
+    double total = 0;
     ASSAY_TRY(map_file(&a, &n_a, path_a));
     assay_status s = map_file(&b, &n_b, path_b);
     if (s != ASSAY_OK) {
@@ -69,17 +85,17 @@ static assay_status read_plain(double *seconds, double *sum, const char *path_a,
                                 n - first < BLOCK_FLOATS ? n - first : BLOCK_FLOATS);
     munmap((void *)a, (size_t)n_a);
     munmap((void *)b, (size_t)n_b);
-    *seconds = now_s() - began;
+    *took = since(began);
     *sum += total;
     return ASSAY_OK;
 }
 
-static assay_status read_compared(double *seconds, const char *path_a, const char *path_b)
+static assay_status read_compared(times *took, const char *path_a, const char *path_b)
 {
     assay_run_options how = assay_run_options_default();
     assay_run *a = NULL, *b = NULL;
     assay_comparison *comparison = NULL;
-    double began = now_s();
+    times began = now();
     assay_status s = assay_run_open(&a, &path_a, 1, &how);
     if (s == ASSAY_OK)
         s = assay_run_open(&b, &path_b, 1, &how);
@@ -88,7 +104,7 @@ static assay_status read_compared(double *seconds, const char *path_a, const cha
     assay_comparison_free(comparison);
     assay_run_close(a);
     assay_run_close(b);
-    *seconds = now_s() - began;
+    *took = since(began);
     return s;
 }
 
@@ -105,17 +121,21 @@ assay_status assay_compare_rate_measure(assay_compare_rate *out, const char *a, 
                                         int n_turns)
 {
     double plain[ASSAY_COMPARE_RATE_MOST_TURNS], compared[ASSAY_COMPARE_RATE_MOST_TURNS];
-    double ratio[ASSAY_COMPARE_RATE_MOST_TURNS], sum = 0;
+    double ratio[ASSAY_COMPARE_RATE_MOST_TURNS], cpu_ratio[ASSAY_COMPARE_RATE_MOST_TURNS], sum = 0;
     volatile double kept; /* so that no compiler leaves the loop away */
     assay_compare_rate rate = {.lowest = 1e300};
+    times loop, comparison;
     ASSAY_BUG_IF(n_turns < 1 || n_turns > ASSAY_COMPARE_RATE_MOST_TURNS);
     ASSAY_TRY(file_bytes(&rate.n_bytes, a));
     ASSAY_TRY(file_bytes(&rate.n_bytes, b));
-    ASSAY_TRY(read_compared(&compared[0], a, b)); /* pages come in */
+    ASSAY_TRY(read_compared(&comparison, a, b)); /* pages come in */
     for (int i = 0; i < n_turns; i++) {
-        ASSAY_TRY(read_plain(&plain[i], &sum, a, b));
-        ASSAY_TRY(read_compared(&compared[i], a, b));
-        ratio[i] = plain[i] / compared[i];
+        ASSAY_TRY(read_plain(&loop, &sum, a, b));
+        ASSAY_TRY(read_compared(&comparison, a, b));
+        plain[i] = loop.wall_s;
+        compared[i] = comparison.wall_s;
+        ratio[i] = loop.wall_s / comparison.wall_s;
+        cpu_ratio[i] = loop.cpu_s / comparison.cpu_s;
         rate.lowest = ratio[i] < rate.lowest ? ratio[i] : rate.lowest;
         rate.highest = ratio[i] > rate.highest ? ratio[i] : rate.highest;
     }
@@ -124,6 +144,7 @@ assay_status assay_compare_rate_measure(assay_compare_rate *out, const char *a, 
     rate.plain_s = assay_median(plain, n_turns);
     rate.compare_s = assay_median(compared, n_turns);
     rate.ratio = assay_median(ratio, n_turns);
+    rate.cpu_ratio = assay_median(cpu_ratio, n_turns);
     *out = rate;
     return ASSAY_OK;
 }

@@ -17,6 +17,8 @@ typedef struct assay_compare_rate {
     double plain_s, compare_s; /* medians */
     double ratio;              /* median of plain_s / compare_s: 1 is as fast as the plain loop */
     double lowest, highest;    /* of the ratios */
+    double cpu_ratio;          /* median of the same in processor time, which others' work on the
+                                  machine does not count into */
 } assay_compare_rate;
 
 /* n_turns from 1 to ASSAY_COMPARE_RATE_MOST_TURNS. Fails: as assay_run_open and assay_compare_runs;

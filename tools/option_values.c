@@ -94,7 +94,7 @@ static assay_status parse_ids(assay_ids *ids, const char *text, const char *path
         errno = 0;
         long long id = strtoll(c, &end, 10);
         if (end == c || errno || id < 0 || id >= n_vocab) {
-            free(ids->ids);
+            assay_ids_clear(ids);
             return assay_fail(ASSAY_BAD_FILE,
                               "'%s': byte %lld, id %lld: '%.12s' is not an id from 0 to %lld", path,
                               (long long)(c - text), (long long)n, c, (long long)n_vocab - 1);
@@ -104,7 +104,7 @@ static assay_status parse_ids(assay_ids *ids, const char *text, const char *path
     }
     ids->n = n;
     if (!n) {
-        free(ids->ids);
+        assay_ids_clear(ids);
         return assay_fail(ASSAY_BAD_FILE, "'%s': holds no token ids", path);
     }
     return ASSAY_OK;

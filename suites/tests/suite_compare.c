@@ -1,6 +1,7 @@
 #include "references/compare.h"
 
 #include <hdf5.h>
+#include <omp.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -8,6 +9,7 @@
 #include "expect.h"
 #include "references/agreement.h"
 #include "references/tolerance.h"
+#include "suites/compare_rate.h"
 
 static const char fp32[] = "glm5-tiny-Q4_K_M.hf-fp32.h5", bf16[] = "glm5-tiny-Q4_K_M.hf-bf16.h5";
 
@@ -490,6 +492,39 @@ START_TEST(tolerance_has_one_row_for_every_point_of_numbers)
 }
 END_TEST
 
+/* The same numbers from one thread and from three, to the last bit. */
+START_TEST(compare_does_not_depend_on_threads)
+{
+    assay_comparison *c[2] = {NULL, NULL};
+    assay_run *a = open_run(data_shipped(bf16)), *b = open_run(data_shipped(fp32));
+    for (int i = 0; i < 2; i++) {
+        omp_set_num_threads(i ? 3 : 1);
+        EXPECT_OK(assay_compare_runs(&c[i], a, b, NULL));
+    }
+    ck_assert_int_eq(assay_comparison_n(c[0]), assay_comparison_n(c[1]));
+    for (int i = 0; i < assay_comparison_n(c[0]); i++) {
+        const assay_compared *x = assay_comparison_at(c[0], i), *y = assay_comparison_at(c[1], i);
+        ck_assert_mem_eq(&x->metrics, &y->metrics, sizeof x->metrics);
+        ck_assert_str_eq(x->why, y->why);
+    }
+    for (int i = 0; i < 2; i++)
+        assay_comparison_free(c[i]);
+    assay_run_close(a);
+    assay_run_close(b);
+}
+END_TEST
+
+START_TEST(compare_rate_is_taken_beside_a_plain_loop)
+{
+    assay_compare_rate rate;
+    EXPECT_OK(assay_compare_rate_measure(&rate, data_shipped(bf16), data_shipped(bf16), 1));
+    ck_assert(rate.ratio > 0 && rate.lowest == rate.ratio && rate.highest == rate.ratio);
+    ck_assert(rate.cpu_ratio > 0 && rate.n_bytes > 1000000);
+    ck_assert_int_eq(assay_compare_rate_measure(&rate, data_scratch("none"), data_shipped(bf16), 1),
+                     ASSAY_IO);
+}
+END_TEST
+
 EXPECT_MAIN("compare", compare_of_a_run_with_itself_is_exact, compare_passes_a_healthy_bf16_run,
             compare_ignores_a_twin_that_rounds_otherwise, compare_names_the_one_value_that_is_off,
             compare_fails_nan_in_the_reference_too, compare_judges_rows_not_the_whole,
@@ -499,4 +534,5 @@ EXPECT_MAIN("compare", compare_of_a_run_with_itself_is_exact, compare_passes_a_h
             compare_fails_planted_faults_at_the_right_first_point,
             compare_passes_healthy_runs_of_every_model, compare_puts_ranks_together,
             compare_with_another_architecture_cannot_judge, agreement_of_hand_computed_rows,
+            compare_does_not_depend_on_threads, compare_rate_is_taken_beside_a_plain_loop,
             tolerance_has_one_row_for_every_point_of_numbers)

@@ -322,16 +322,18 @@ START_TEST(attention_with_equal_scores_is_the_mean_and_lse_counts_keys)
 }
 END_TEST
 
-START_TEST(linear_narrow_rows_have_the_same_bits_in_any_batch)
+START_TEST(linear_has_the_same_bits_in_any_batch_and_whichever_way_the_weight_lies)
 {
-    enum { K = 77, N = 50 };
-    float x[8 * K], w[N * K], one[N], all[8 * N];
-    for (int i = 0; i < 8 * K; i++)
+    enum { K = 77, N = 70, T = 71 };
+    static float x[T * K], w[N * K], turned[K * N], one[N], all[T * N], other[T * N];
+    for (int i = 0; i < T * K; i++)
         x[i] = (float)sin(i);
     for (int i = 0; i < N * K; i++)
-        w[i] = (float)cos(3 * i);
-    assay_op_linear(assay_rows_of(all, 8, N), assay_rows_of(x, 8, K), w, K, false);
-    for (int t = 0; t < 8; t++) {
+        turned[i % K * N + i / K] = w[i] = (float)cos(3 * i);
+    assay_op_linear(assay_rows_of(all, T, N), assay_rows_of(x, T, K), w, K, false);
+    assay_op_linear_t(assay_rows_of(other, T, N), assay_rows_of(x, T, K), turned, N, false);
+    ck_assert_mem_eq(all, other, sizeof all);
+    for (int t = 0; t < T; t++) {
         assay_op_linear(assay_rows_of(one, 1, N), assay_rows_of(x + t * K, 1, K), w, K, false);
         ck_assert_mem_eq(one, all + t * N, sizeof one);
         for (int n = 0; n < N; n++) {
@@ -339,6 +341,33 @@ START_TEST(linear_narrow_rows_have_the_same_bits_in_any_batch)
             for (int k = 0; k < K; k++)
                 exact += (double)x[t * K + k] * w[n * K + k];
             EXPECT_NEAR(one[n], exact, 1e-5);
+        }
+    }
+}
+END_TEST
+
+START_TEST(linear_adds_to_what_is_there_whatever_the_sizes)
+{
+    enum { MOST = 36 };
+    static float x[MOST * MOST], w[MOST * MOST], turned[MOST * MOST], y[MOST * MOST],
+        z[MOST * MOST];
+    for (int i = 0; i < MOST * MOST; i++) {
+        x[i] = (float)(i % 7 - 3);
+        w[i] = (float)(i % 5 - 2);
+    }
+    for (int size = 1; size <= MOST; size++) { /* small whole numbers: every order is exact */
+        int n = size, k = MOST + 1 - size, t = 1 + size % 9;
+        for (int i = 0; i < n * k; i++)
+            turned[i % k * n + i / k] = w[i];
+        for (int i = 0; i < t * n; i++)
+            y[i] = z[i] = 1;
+        assay_op_linear(assay_rows_of(y, t, n), assay_rows_of(x, t, k), w, k, true);
+        assay_op_linear_t(assay_rows_of(z, t, n), assay_rows_of(x, t, k), turned, n, true);
+        for (int i = 0; i < t * n; i++) {
+            float exact = 1;
+            for (int j = 0; j < k; j++)
+                exact += x[i / n * k + j] * w[i % n * k + j];
+            ck_assert(y[i] == exact && z[i] == exact);
         }
     }
 }
@@ -362,5 +391,6 @@ EXPECT_MAIN("ops", rotary_turns_adjacent_pairs, rotary_half_split_is_another_rot
             indexer_selects_larger_scores_then_smaller_positions,
             attention_without_keys_is_zero_and_lse_minus_infinity,
             attention_with_equal_scores_is_the_mean_and_lse_counts_keys,
-            linear_narrow_rows_have_the_same_bits_in_any_batch,
+            linear_has_the_same_bits_in_any_batch_and_whichever_way_the_weight_lies,
+            linear_adds_to_what_is_there_whatever_the_sizes,
             greedy_takes_the_first_of_equals_and_never_nan)

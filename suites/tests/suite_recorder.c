@@ -1,3 +1,7 @@
+#include <omp.h>
+#include <stdlib.h>
+
+#include "engine/point.h"
 #include "expect.h"
 #include "probes/recorder.h"
 
@@ -169,9 +173,66 @@ START_TEST(recorder_table_rows_are_found_by_name)
 }
 END_TEST
 
+/* Long enough for vectors, threads and a rest; beside sums in plain order. */
+START_TEST(recorder_statistics_of_long_values_do_not_depend_on_threads)
+{
+    enum { N = 700003 };
+    float *x = malloc(N * sizeof *x);
+    double sum = 0, squares = 0, low = INFINITY, high = -INFINITY;
+    ck_assert_ptr_nonnull(x);
+    for (int i = 0; i < N; i++)
+        x[i] = i % 1000 == 0 ? 0 : (float)noise();
+    for (int pass = 0; pass < 2; pass++) {
+        assay_buffer b = assay_buffer_view(x, ASSAY_DTYPE_F32, 1, (int64_t[]){N});
+        assay_stats one, three;
+        sum = squares = 0;
+        for (int i = 0; i < N; i++) {
+            sum += isfinite(x[i]) ? x[i] : 0;
+            squares += isfinite(x[i]) ? (double)x[i] * x[i] : 0;
+            low = x[i] < low ? x[i] : low;
+            high = isfinite(x[i]) && x[i] > high ? x[i] : high;
+        }
+        omp_set_num_threads(1);
+        assay_stats_of(&one, &b);
+        omp_set_num_threads(3);
+        assay_stats_of(&three, &b);
+        ck_assert_mem_eq(&one, &three, sizeof one);
+        ck_assert_int_eq(one.n_zero, (N + 999) / 1000);
+        ck_assert_int_eq(one.n_nan + one.n_pos_inf, 2 * pass);
+        EXPECT_NEAR(one.min, low, 0);
+        EXPECT_NEAR(one.max, high, 0);
+        EXPECT_NEAR(one.mean, sum / (N - 2 * pass), 1e-12);
+        EXPECT_NEAR(one.l2, sqrt(squares), 1e-9);
+        x[N / 2] = NAN; /* the second time a stretch is not finite */
+        x[N - 1] = INFINITY;
+    }
+    free(x);
+}
+END_TEST
+
+/* Bytes of the sketches of one layer: rows in groups of 32, 256 numbers and their place. */
+START_TEST(recorder_sketches_of_78_layers_and_512_tokens_fit_in_200_mb)
+{
+    const int64_t n_layers = 78, n_tokens = 512, n_heads = 64;
+    int64_t bytes = 0;
+    for (int p = 0; p < ASSAY_POINT_COUNT; p++) {
+        const assay_point_info *info = assay_point_at((assay_point)p);
+        ck_assert(info->axes[0] == 'T' || info->axes[0] == 'H');
+        int64_t groups = assay_sketch_groups(info->axes[0] == 'T' ? n_tokens : n_heads);
+        int64_t row = ASSAY_POINT_NAME_BYTES + 4 + 10 * 8 + 8; /* of the statistics */
+        bytes += (info->per_layer ? n_layers : 1) *
+                 (groups * (ASSAY_SKETCH_N * (int64_t)sizeof(float) + 8) + row);
+    }
+    ck_assert_int_le(bytes, 200000000);
+    ck_assert_int_ge(bytes, 10000000);
+}
+END_TEST
+
 EXPECT_MAIN("recorder", recorder_mixes_as_splitmix64_does,
             recorder_statistics_count_before_they_compute,
             recorder_checksum_sees_order_and_every_bit, recorder_statistics_of_nothing_are_zero,
             recorder_sketch_keeps_relative_distance,
             recorder_sketch_tells_exchanged_blocks_from_noise, recorder_sketch_follows_its_formula,
+            recorder_statistics_of_long_values_do_not_depend_on_threads,
+            recorder_sketches_of_78_layers_and_512_tokens_fit_in_200_mb,
             recorder_table_rows_are_found_by_name)

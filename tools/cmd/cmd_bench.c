@@ -205,6 +205,7 @@ static assay_status bench_compare(job *j)
     ASSAY_TRY(add(j, "compare", gb / rate.compare_s, "GB/s, both sides read"));
     ASSAY_TRY(add(j, "compare, plain loop", gb / rate.plain_s, "GB/s over a fresh mapping"));
     ASSAY_TRY(add(j, "compare / plain loop", rate.ratio, "median of turns"));
+    ASSAY_TRY(add(j, "compare / loop, processor", rate.cpu_ratio, "median of turns, in its time"));
     ASSAY_TRY(add(j, "compare, lowest", rate.lowest, "compare / loop in one turn"));
     return add(j, "compare, highest", rate.highest, "compare / loop in one turn");
 }

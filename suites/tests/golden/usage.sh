@@ -20,6 +20,8 @@ try check $model --profile no-such-engine
 try run $model -n -1 -p x
 try run $model
 try run $model -p x --tokens y
+echo 5000 >"$scratch/ids"
+try run $model --tokens "$scratch/ids" | sed "s|$scratch/||g"
 try run $model -p x --points embed
 try run $model -p x --capture c.h5 --budget 5Q
 try compare a
