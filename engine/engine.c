@@ -46,15 +46,25 @@ static assay_status same_model(assay_engine *e)
     return assay_comm_same(e->options.comm, options, sizeof options, "options of the run");
 }
 
-static assay_status same_batch(assay_engine *e)
+/* Whether this step's logits are made: nobody may want them. */
+static bool makes_logits(const assay_engine *e, const float *logits)
 {
+    return logits || e->options.draft || assay_point_wanted(e, ASSAY_POINT_LOGITS, -1);
+}
+
+/* Ranks that make the logits wait for each other there: all have to, or none. */
+static assay_status same_step(assay_engine *e, const float *logits)
+{
+    bool with_logits = makes_logits(e, logits);
     uint64_t hash = 0xCBF29CE484222325u;
     size_t n = (size_t)e->batch.n * sizeof(int32_t);
     mix(&hash, &e->step, sizeof e->step);
     mix(&hash, e->batch.tokens, n);
     mix(&hash, e->positions, n);
     mix(&hash, e->sequences, n);
-    return assay_comm_same(e->options.comm, &hash, sizeof hash, "rows of the step");
+    mix(&hash, &with_logits, sizeof with_logits);
+    return assay_comm_same(e->options.comm, &hash, sizeof hash,
+                           "rows of the step, or whether it makes logits");
 }
 
 static assay_status check_options(const assay_engine_options *o)
@@ -408,7 +418,7 @@ static assay_status head(assay_engine *e, float *logits)
     ASSAY_TRY(assay_forward_norm(e, ASSAY_POINT_FINAL_NORM, x, ASSAY_ROLE_OUTPUT_NORM,
                                  ASSAY_NORM_FINAL, -1));
     ASSAY_TRY(assay_point_read(&x, e, ASSAY_POINT_FINAL_NORM, ASSAY_POINT_LOGITS));
-    if (!logits && !e->options.draft && !assay_point_wanted(e, ASSAY_POINT_LOGITS, -1))
+    if (!makes_logits(e, logits))
         return ASSAY_OK;
     ASSAY_TRY(assay_point_begin(e, ASSAY_POINT_LOGITS, -1));
     assay_rows y = assay_slots_written(&e->slots, ASSAY_POINT_LOGITS);
@@ -451,7 +461,7 @@ assay_status assay_engine_forward(assay_engine *engine, const assay_batch *batch
     omp_set_num_threads(e->options.n_threads);
     ASSAY_TRY(begin_step(e, batch));
     if (e->part.n_ranks > 1)
-        ASSAY_TRY(same_batch(e));
+        ASSAY_TRY(same_step(e, logits));
     ASSAY_TRY(e->device ? assay_device_step(e, logits) : run_step(e, logits));
     ASSAY_TRY(assay_slots_end_step(&e->slots));
     for (int i = 0; i < e->n_spans; i++)

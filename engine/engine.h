@@ -116,7 +116,7 @@ typedef struct assay_batch {
     const int32_t *sequences; /* NULL: all 0 */
 } assay_batch;
 
-/* logits: [n, n_vocab] float32 of the caller, or NULL. */
+/* logits: [n, n_vocab] float32 of the caller, or NULL (of several ranks: on all or on none). */
 assay_status assay_engine_forward(assay_engine *engine, const assay_batch *batch, float *logits);
 
 /* Forgets the cache of one sequence (-1: of all) and starts steps again at 0 when all are

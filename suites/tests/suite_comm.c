@@ -267,8 +267,35 @@ START_TEST(ranks_differ_first_where_a_seam_bends_one)
 }
 END_TEST
 
+static assay_status run_without_logits(void *user, assay_comm *comm)
+{
+    assay_engine_options options = assay_engine_options_default();
+    int32_t ids[2] = {5, 6}, positions[2] = {0, 1};
+    assay_engine *engine;
+    float *logits = calloc(2, (size_t)assay_model_hparams(user)->n_vocab * sizeof *logits);
+    options.comm = comm;
+    assay_status s = assay_engine_new(&engine, user, &options);
+    if (s == ASSAY_OK) {
+        s = assay_engine_forward(engine, &(assay_batch){2, ids, positions, NULL},
+                                 comm->rank == 0 ? logits : NULL);
+        assay_engine_free(engine);
+    }
+    free(logits);
+    return s;
+}
+
+START_TEST(ranks_end_when_only_one_of_them_makes_logits)
+{
+    assay_model *model;
+    EXPECT_OK(assay_model_open(&model, data_shipped("glm5-tiny-Q4_K_M.gguf"), NULL));
+    EXPECT_FAILS(ASSAY_PEER, assay_ranks_run(2, run_without_logits, model));
+    EXPECT_SAYS("whether it makes logits");
+    assay_model_close(model);
+}
+END_TEST
+
 EXPECT_MAIN("comm", ranks_give_the_logits_of_one_on_the_shipped_model,
             ranks_give_the_logits_of_one_on_deepseek_and_llama,
             ranks_refuse_a_split_that_does_not_divide, ranks_end_together_when_one_fails,
             ranks_end_when_they_do_not_have_the_same_prompt,
-            ranks_differ_first_where_a_seam_bends_one)
+            ranks_end_when_only_one_of_them_makes_logits, ranks_differ_first_where_a_seam_bends_one)
