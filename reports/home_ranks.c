@@ -7,6 +7,8 @@
 
 /* Share of the axis's own size that is no match of a slice. */
 #define SAME_SLICE 1e-2
+/* A bias alone, in float32. */
+#define SAME_LOST 1e-6
 /* A wrong slice stands out by this much of the worst one. */
 #define WRONG_SHARE 0.02
 
@@ -216,6 +218,40 @@ assay_status assay_home_bad_ranks(assay_numbers *out, assay_home *home)
     return s;
 }
 
+/* What position `at` of the axis holds when its row of the weight was not loaded. */
+static double lost_at(const assay_home_slices *s, int64_t at)
+{
+    return s->lost && s->inner == 1 ? s->lost[at] : 0;
+}
+
+static assay_status find_lost(double **out, const assay_home *home, const assay_home_slices *s)
+{
+    static const struct {
+        assay_point point;
+        const char *bias;
+    } biased[] = {{ASSAY_POINT_Q, "attn_q.bias"},
+                  {ASSAY_POINT_K, "attn_k.bias"},
+                  {ASSAY_POINT_V, "attn_v.bias"},
+                  {ASSAY_POINT_FFN_GATE, "ffn_gate.bias"},
+                  {ASSAY_POINT_FFN_UP, "ffn_up.bias"}};
+    const double *b;
+    int64_t dims[4];
+    char name[64];
+    *out = NULL;
+    for (size_t i = 0; i < sizeof biased / sizeof *biased; i++) {
+        if (!assay_home_is(home, biased[i].point))
+            continue;
+        snprintf(name, sizeof name, "blk.%d.%s", home->judged->layer, biased[i].bias);
+        assay_status status =
+            assay_oracle_weight(&b, dims, assay_forced_oracle(home->forced), name);
+        if (status != ASSAY_OK || dims[3] != s->size)
+            return status == ASSAY_MISSING ? ASSAY_OK : status;
+        ASSAY_TRY(assay_alloc(out, (size_t)s->size, sizeof **out, "a bias"));
+        memcpy(*out, b, (size_t)s->size * sizeof **out);
+    }
+    return ASSAY_OK;
+}
+
 /* Rest of rank r's slice when it is the stretch of `source` that begins at `from`; relative to the
  * slice. Positions at or behind `end` of the slice are zero. */
 static double slice_rest(const assay_home *home, const assay_home_slices *s, int r,
@@ -228,7 +264,8 @@ static double slice_rest(const assay_home *home, const assay_home_slices *s, int
         for (int64_t i = 0; i < width * s->inner; i++) {
             int64_t base = t * s->size * s->inner;
             double got = home->got[base + s->first[r] * s->inner + i];
-            double e = got - (i < end * s->inner ? source[base + from * s->inner + i] : 0);
+            double e = got - (i < end * s->inner ? source[base + from * s->inner + i]
+                                                 : lost_at(s, s->first[r] + i / s->inner));
             error += e * e;
             size += got * got;
         }
@@ -243,8 +280,9 @@ static void put_slice(double *out, const assay_home *home, const assay_home_slic
     for (int64_t t = 0; t < home->pair.rows * outer; t++)
         for (int64_t i = 0; i < width * s->inner; i++) {
             int64_t base = t * s->size * s->inner;
-            out[base + s->first[r] * s->inner + i] =
-                i < end * s->inner ? source[base + from * s->inner + i] : 0;
+            out[base + s->first[r] * s->inner + i] = i < end * s->inner
+                                                         ? source[base + from * s->inner + i]
+                                                         : lost_at(s, s->first[r] + i / s->inner);
         }
 }
 
@@ -262,7 +300,8 @@ static int64_t live_end(const assay_home *home, const assay_home_slices *s, int 
     for (int64_t c = 0; c < cols; c++)
         if (assay_home_slice_at(&at, s, c) == r && at - s->first[r] >= end)
             for (int64_t t = 0; t < home->pair.rows; t++)
-                if (home->got[t * cols + c] != 0) {
+                if (fabs(home->got[t * cols + c] - lost_at(s, at)) >
+                    SAME_LOST * fabs(lost_at(s, at))) {
                     end = at - s->first[r] + 1;
                     break;
                 }
@@ -299,7 +338,8 @@ static void say_stretch(char *text, size_t room, const assay_home_slices *s, int
     int64_t width = s->first[r + 1] - s->first[r], by = of->from - s->first[r];
     int rank = rank_of(s, r);
     if (of->end < width)
-        snprintf(text, room, "the last %lld of rank %d's %lld positions are zero: load all of them",
+        snprintf(text, room,
+                 "the last %lld of rank %d's %lld positions were not loaded: load all of them",
                  (long long)(width - of->end), rank, (long long)width);
     else if (of->rank >= 0)
         snprintf(text, room, "rank %d holds rank %d's slice: it begins at %lld and should at %lld",
@@ -328,13 +368,11 @@ static const char *kind_of(const stretch found[], const assay_home_slices *s)
                        : "another rank's slice";
 }
 
-assay_status assay_home_try_slices(assay_home *home)
+static assay_status try_stretches(assay_home *home, const assay_home_slices *slices)
 {
-    assay_home_slices s;
+    const assay_home_slices s = *slices;
     stretch found[ASSAY_HOME_RANKS];
     char text[320] = "";
-    if (!assay_home_slices_of(&s, home) || s.n_bad == 0)
-        return ASSAY_OK;
     json_t *fitted = assay_home_slices_json(&s), *starts = json_array();
     memcpy(home->scratch, home->expected, (size_t)home->n * sizeof *home->scratch);
     bool all = true;
@@ -363,6 +401,19 @@ assay_status assay_home_try_slices(assay_home *home)
         home, home->scratch,
         &(assay_offer_text){
             .kind = kind_of(found, &s), .complexity = 0.1, .fitted = fitted, .evidence = text});
+}
+
+assay_status assay_home_try_slices(assay_home *home)
+{
+    assay_home_slices s;
+    double *lost;
+    if (!assay_home_slices_of(&s, home) || s.n_bad == 0)
+        return ASSAY_OK;
+    ASSAY_TRY(find_lost(&lost, home, &s));
+    s.lost = lost;
+    assay_status status = try_stretches(home, &s);
+    free(lost);
+    return status;
 }
 
 /* Column i of rank r's `is_first` part when gate and up of the rank are taken for pairs. */

@@ -19,6 +19,7 @@ typedef struct assay_home_slices {
     int64_t first[ASSAY_HOME_RANKS + 1]; /* along the axis; [n]: its size */
     bool bad[ASSAY_HOME_RANKS];
     int n_bad;
+    const double *lost; /* [size] what rows that were not loaded give: the bias; NULL: zeros */
     int ranks[ASSAY_HOME_RANKS]; /* whose slice is bad */
     int n_ranks;
 } assay_home_slices;

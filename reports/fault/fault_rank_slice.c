@@ -196,6 +196,35 @@ static json_t *moved_json(const int *map, int n)
     return list;
 }
 
+/*
+ * Slice i is i % each * s + i / each for each = n / s: dealt out in turn to s ranks, as if rank r
+ * held slices r, r + s, ...; 0: not so. Four slices dealt to two are two exchanged ones.
+ */
+static int dealt_to(const int *map, int n)
+{
+    for (int s = 2; n >= 8 && s <= n / 2; s++) {
+        bool all = n % s == 0;
+        for (int i = 0; i < n && all; i++)
+            all = map[i] == i % (n / s) * s + i / (n / s);
+        if (all)
+            return s;
+    }
+    return 0;
+}
+
+static void say_slices(char *text, size_t room, const int *map, int n, bool repeated)
+{
+    int ranks = dealt_to(map, n);
+    if (ranks)
+        snprintf(text, room,
+                 "of %d equal slices, rank r of %d holds r, r + %d, ...: dealt out in turn; give "
+                 "every rank %d neighbours",
+                 n, ranks, ranks, n / ranks);
+    else
+        snprintf(text, room, "of %d equal slices, %s", n,
+                 repeated ? "some appear twice and some never" : "each is another one's");
+}
+
 /* Slices of n ranks: permuted or repeated. */
 static assay_status try_slices(assay_home *home, int n_ranks)
 {
@@ -209,14 +238,16 @@ static assay_status try_slices(assay_home *home, int n_ranks)
     if (!moved)
         return ASSAY_OK;
     bool repeated = home->rel.kind == ASSAY_REL_REPEATED;
-    snprintf(text, sizeof text, "of %d equal slices, %s", n_ranks,
-             repeated ? "some appear twice and some never" : "each is another one's");
+    say_slices(text, sizeof text, home->rel.map, n_ranks, repeated);
     return assay_home_offer_relation(
-        home, &(assay_offer_text){.kind = repeated ? "slices repeated" : "slices exchanged",
-                                  .complexity = 0.15 + 0.05 * n_ranks,
-                                  .fitted = json_pack("{s:i, s:o}", "slices", n_ranks, "map",
-                                                      map_json(home->rel.map, n_ranks)),
-                                  .evidence = text});
+        home,
+        &(assay_offer_text){.kind = repeated                           ? "slices repeated"
+                                    : dealt_to(home->rel.map, n_ranks) ? "slices dealt out in turn"
+                                                                       : "slices exchanged",
+                            .complexity = 0.15 + 0.05 * n_ranks,
+                            .fitted = json_pack("{s:i, s:o}", "slices", n_ranks, "map",
+                                                map_json(home->rel.map, n_ranks)),
+                            .evidence = text});
 }
 
 /* sum over slices of W[:, map[i]] x heads[i] for the output projection. */

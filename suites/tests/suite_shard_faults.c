@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "data.h"
+#include "diagnosed.h"
 #include "expect.h"
 #include "suites/campaign_ranks.h"
 #include "suites/forge_model.h"
@@ -75,6 +76,34 @@ START_TEST(shard_faults_are_not_found_where_there_are_none)
 }
 END_TEST
 
+/* Four ranks that took every fourth head for their own. */
+START_TEST(shard_faults_heads_dealt_out_in_turn_are_told_from_exchanged_ones)
+{
+    static const int32_t tokens[] = {5, 118, 231, 344, 457, 570, 683, 796};
+    const assay_seam_setting dealt = {.seam = ASSAY_SEAM_HEAD_ORDER,
+                                      .layer = 1,
+                                      .head = -1,
+                                      .rank = -1,
+                                      .step = -1,
+                                      .sequence = -1,
+                                      .n_ints = 8,
+                                      .ints = {0, 4, 1, 5, 2, 6, 3, 7}};
+    char capture[512];
+    assay_result result;
+    snprintf(capture, sizeof capture, "%s", data_scratch("dealt.h5"));
+    const char *model = data_shipped("glm5-tiny-Q4_K_M.gguf");
+    EXPECT_OK(capture_planted(capture, model, tokens, 8, 1, ASSAY_DTYPE_F32, &dealt, 1));
+    EXPECT_OK(diagnosed(&result, capture, model));
+    ck_assert_msg(result.n_findings == 1, "%s", diagnosed_text(&result));
+    ck_assert_str_eq(result.findings[0].kind, "slices dealt out in turn");
+    ck_assert_msg(strstr(result.findings[0].evidence.items[0], "rank r of 4 holds r, r + 4") !=
+                      NULL,
+                  "%s", result.findings[0].evidence.items[0]);
+    assay_result_clear(&result);
+}
+END_TEST
+
 EXPECT_MAIN("shard_faults", shard_faults_are_named_with_their_ranks,
+            shard_faults_heads_dealt_out_in_turn_are_told_from_exchanged_ones,
             shard_faults_of_grouped_queries_are_named_with_their_ranks,
             shard_faults_are_not_found_where_there_are_none)
