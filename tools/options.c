@@ -471,5 +471,6 @@ assay_status assay_options_run(assay_run **out, const assay_options *options,
     r.step = options->step;
     r.profile = options->profile;
     r.names = options->names;
+    r.sizes = options->sizes;
     return assay_run_open(out, paths, n_paths, &r);
 }

@@ -82,6 +82,7 @@ typedef struct assay_options {
     /* captures */
     int step; /* -1: all */
     const char *profile, *names;
+    const assay_run_sizes *sizes; /* set by a command that knows the model; NULL: none */
     /* reports */
     const char *report_dir;
     double started_s;

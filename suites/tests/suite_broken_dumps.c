@@ -247,4 +247,35 @@ START_TEST(every_broken_dump_ends_in_words_or_in_the_right_finding)
 }
 END_TEST
 
-EXPECT_MAIN("broken_dumps", every_broken_dump_ends_in_words_or_in_the_right_finding)
+/* Nothing in the dump shows how many heads there are; the model given to diagnose does. */
+START_TEST(sizes_that_a_dump_does_not_show_come_from_the_model)
+{
+    static const char *const kept[] = {"model.layers.1.self_attn.q_a_layernorm",
+                                       "model.layers.1.self_attn.q_b_proj", "input_tokens"};
+    char path[4096], command[16384], line[512] = "";
+    const char *build = getenv("ASSAY_BUILD_DIR");
+    snprintf(path, sizeof path, "%s", data_scratch("few.h5"));
+    hid_t from = H5Fopen(data_shipped("glm5-tiny-Q4_K_M.hf-fp32.h5"), H5F_ACC_RDONLY, H5P_DEFAULT);
+    hid_t to = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    hid_t a = H5Gcreate2(to, "/count", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    hid_t b = H5Gcreate2(to, "/count/step0000", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
+        char name[256];
+        snprintf(name, sizeof name, STEP "%s", kept[i]);
+        ck_assert(H5Ocopy(from, name, to, name, H5P_DEFAULT, H5P_DEFAULT) >= 0);
+    }
+    H5Gclose(a);
+    H5Gclose(b);
+    H5Fclose(from);
+    H5Fclose(to);
+    snprintf(command, sizeof command, "'%s/assay' diagnose '%s' --model '%s' 2>&1", build, path,
+             data_shipped("glm5-tiny-Q4_K_M.gguf"));
+    FILE *f = popen(command, "r");
+    ck_assert(f && fgets(line, sizeof line, f));
+    ck_assert_int_eq(pclose(f), 0);
+    ck_assert_msg(strstr(line, "2 of 2 points judged") != NULL, "%s", line);
+}
+END_TEST
+
+EXPECT_MAIN("broken_dumps", sizes_that_a_dump_does_not_show_come_from_the_model,
+            every_broken_dump_ends_in_words_or_in_the_right_finding)

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/hparams.h"
 #include "references/checkpoint.h"
 #include "reports/diagnose.h"
 #include "tools/options.h"
@@ -83,6 +84,17 @@ static assay_status open_model(model *m, const char *path)
     return assay_oracle_open(&m->oracle, m->own, 0);
 }
 
+/* For dumps whose shapes do not show them; NULL where the engine's reader does not take the file.
+ */
+static const assay_run_sizes *sizes_of(assay_run_sizes *out, const assay_gguf *file)
+{
+    assay_hparams hp;
+    if (assay_hparams_read(&hp, file) != ASSAY_OK)
+        return NULL;
+    *out = assay_run_sizes_of(&hp);
+    return out;
+}
+
 static void close_model(model *m)
 {
     assay_oracle_close(m->oracle);
@@ -111,10 +123,12 @@ int assay_cmd_diagnose(int argc, char **argv)
     assay_result result = {0};
     assay_run *run = NULL;
     model m = {0};
+    assay_run_sizes sizes;
     assay_status s;
     assay_progress_begin("diagnose");
     ASSAY_GO(assay_options_result(&result, &common));
     ASSAY_GO(open_model(&m, o.model));
+    common.sizes = sizes_of(&sizes, m.file);
     ASSAY_GO(assay_options_run(&run, &common, common.args, common.n_args));
     ASSAY_GO(assay_result_describe_model(&result, m.file));
     ASSAY_GO(describe_candidate(&result, run));
