@@ -58,6 +58,7 @@ static assay_status embed_rows(const joined *j, assay_engine *e, int layer, bool
 {
     const assay_weight *own = assay_model_weight(e->model, ASSAY_ROLE_NEXTN_EMBED, layer);
     const assay_weight *table = own ? own : assay_model_weight(e->model, ASSAY_ROLE_TOKEN_EMBD, -1);
+    memset(j->embedded, 0, (size_t)(j->n_rows * j->width) * sizeof *j->embedded);
     for (int64_t t = 0; t < j->n_rows; t++)
         if (e->sequences[t] >= 0 && !(lost && e->positions[t] == 0))
             ASSAY_TRY(assay_model_decode_rows(j->embedded + t * j->width, table, j->tokens[t], 1,

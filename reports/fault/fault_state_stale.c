@@ -69,24 +69,43 @@ static assay_status rows_of(double *out, assay_run *run, int prompt, assay_point
     return have == n ? ASSAY_OK : assay_fail(ASSAY_MISSING, "another request's rows are not here");
 }
 
-/* Puts the first n rows of another request as this one's, where the model has the point. */
-static assay_status put_other(assay_pass *pass, assay_home *home, int other, assay_point point,
-                              int64_t n)
+#define MOST_PAGES 8
+
+/* What the positions that were found hold, page by page. */
+typedef struct found {
+    int other; /* prompt */
+    int64_t n; /* positions */
+    int64_t page;
+    int map[MOST_PAGES]; /* page of the other request; -1: their own */
+} found;
+
+/* Rows of the step in front: this request's own, or the other's where the map says so. */
+static assay_status put_found(assay_pass *pass, assay_home *home, const found *f, assay_point point)
 {
-    int n_dims;
-    int64_t dims[ASSAY_MAX_DIMS], count = 1;
+    const assay_judged *j = home->judged;
+    assay_pass *source = assay_forced_pass(home->forced, j->prompt);
+    const double *own;
     double *rows;
-    if (!assay_oracle_has_point(assay_forced_oracle(home->forced), point, home->judged->layer,
-                                assay_forced_is_latent(home->forced, home->judged->prompt)))
+    int n_dims;
+    int64_t dims[ASSAY_MAX_DIMS], width = 1;
+    if (!assay_oracle_has_point(assay_forced_oracle(home->forced), point, j->layer,
+                                assay_forced_is_latent(home->forced, j->prompt)))
         return ASSAY_OK;
-    ASSAY_TRY(assay_pass_dims(&n_dims, dims, pass, 0, point, home->judged->layer));
-    for (int i = 0; i < n_dims; i++)
-        count *= dims[i];
-    ASSAY_TRY(assay_alloc(&rows, (size_t)count, sizeof *rows, "another request's rows"));
-    assay_status s = rows_of(rows, assay_forced_run(home->forced), other, point,
-                             home->judged->layer, n, count / n);
+    ASSAY_TRY(assay_pass_dims(&n_dims, dims, pass, 0, point, j->layer));
+    for (int i = 1; i < n_dims; i++)
+        width *= dims[i];
+    ASSAY_TRY(assay_pass_value(&own, source, 0, point, j->layer));
+    ASSAY_TRY(assay_alloc(&rows, (size_t)(2 * f->n * width), sizeof *rows, "rows of a prefix"));
+    double *theirs = rows + f->n * width;
+    memcpy(rows, own, (size_t)(f->n * width) * sizeof *rows);
+    assay_status s =
+        rows_of(theirs, assay_forced_run(home->forced), f->other, point, j->layer, f->n, width);
+    for (int64_t i = 0; s == ASSAY_OK && i * f->page < f->n; i++)
+        if (f->map[i] >= 0)
+            memcpy(rows + i * f->page * width, theirs + f->map[i] * f->page * width,
+                   (size_t)(f->page * width) * sizeof *rows);
     if (s == ASSAY_OK)
-        s = assay_pass_put(pass, 0, point, home->judged->layer, rows, count);
+        s = assay_pass_put(pass, 0, point, j->layer, rows, f->n * width);
     free(rows);
     return s;
 }
@@ -108,8 +127,8 @@ static assay_status put_own(assay_pass *pass, assay_home *home, int step, assay_
     return assay_pass_put(pass, step, point, j->layer, values, count);
 }
 
-/* The home's op over the first n rows of another request's cache and this one's own behind them. */
-static assay_status attend_stale(double *out, assay_home *home, int other, int64_t n)
+/* The home's op over what the map says of the positions found, and this request's own behind. */
+static assay_status attend_stale(double *out, assay_home *home, const found *f)
 {
     static const assay_point points[] = {ASSAY_POINT_K,
                                          ASSAY_POINT_V,
@@ -137,7 +156,7 @@ static assay_status attend_stale(double *out, assay_home *home, int other, int64
             if (step > 0)
                 ASSAY_GO(put_own(pass, home, step, points[i]));
             else if (i < 5)
-                ASSAY_GO(put_other(pass, home, other, points[i], n));
+                ASSAY_GO(put_found(pass, home, f, points[i]));
         }
     }
     s = assay_pass_expect(out, pass, j->step, j->point, j->layer, home->knobs);
@@ -146,36 +165,110 @@ out:
     return s;
 }
 
+static double rest_of(const assay_home *home, const double *out)
+{
+    double rest = 0;
+    for (int64_t i = 0; i < home->n; i++) {
+        double d = home->got[i] - out[i];
+        rest += isfinite(d) ? d * d : 0;
+    }
+    return rest;
+}
+
+static assay_status offer_found(assay_home *home, const double *out, const found *f)
+{
+    char text[320], pages[100] = "";
+    size_t at = 0;
+    for (int64_t i = 0; f->page < f->n && i * f->page < f->n && at < sizeof pages - 16; i++)
+        at += (size_t)(f->map[i] < 0 ? snprintf(pages + at, sizeof pages - at, " own")
+                                     : snprintf(pages + at, sizeof pages - at, " %d", f->map[i]));
+    snprintf(text, sizeof text,
+             "positions 0 ... %lld were found in the cache; with those of prompt '%s' the value "
+             "comes out%s%s",
+             (long long)f->n - 1,
+             assay_run_prompt_at(assay_forced_run(home->forced), f->other)->name,
+             at ? "; its pages:" : "", pages);
+    return assay_home_offer(home, out,
+                            &(assay_offer_text){.kind = "another request's prefix",
+                                                .family = "cache",
+                                                .complexity = at ? 0.4 : 0.2,
+                                                .evidence = text});
+}
+
+/* Page by page, whichever content leaves least. */
+static assay_status try_pages(assay_home *home, found *f, double *out)
+{
+    double best;
+    for (int i = 0; i < MOST_PAGES; i++)
+        f->map[i] = -1;
+    ASSAY_TRY(attend_stale(out, home, f));
+    best = rest_of(home, out);
+    for (int64_t i = 0; i * f->page < f->n; i++) {
+        int kept = -1;
+        for (int k = 0; k * f->page < f->n; k++) {
+            f->map[i] = k;
+            ASSAY_TRY(attend_stale(out, home, f));
+            double rest = rest_of(home, out);
+            if (rest < 0.999 * best) {
+                best = rest;
+                kept = k;
+            }
+        }
+        f->map[i] = kept;
+    }
+    ASSAY_TRY(attend_stale(out, home, f));
+    return offer_found(home, out, f);
+}
+
+/* Pages that were given back and hold nothing: whatever sees a position that was found is NaN. */
+static assay_status try_given_back(assay_home *home, int64_t n)
+{
+    const assay_judged *j = home->judged;
+    bool index = j->point == ASSAY_POINT_INDEX_SCORES;
+    char text[320];
+    int64_t n_bad = 0, n_outside = 0, n_fine = 0;
+    for (int64_t i = 0; i < home->n; i++) {
+        bool bad = isnan(home->got[i]) && isfinite(home->expected[i]);
+        n_bad += bad;
+        n_outside += bad && index && i % j->n_cols >= n;
+        n_fine += !index && isfinite(home->got[i]) && home->got[i] != 0;
+        home->scratch[i] = bad ? home->got[i] : home->expected[i];
+    }
+    if (n_bad == 0 || n_outside > 0 || n_fine > 0)
+        return ASSAY_OK;
+    snprintf(text, sizeof text,
+             "positions 0 ... %lld were found in the cache; whatever sees them is NaN, what was "
+             "computed since is finite: their pages had been given back",
+             (long long)n - 1);
+    return assay_home_offer(home, home->scratch,
+                            &(assay_offer_text){.kind = "a prefix in pages given back",
+                                                .family = "cache",
+                                                .complexity = 0.02,
+                                                .evidence = text});
+}
+
 static assay_status try_found(assay_home *home)
 {
     const assay_judged *j = home->judged;
     assay_run *run = assay_forced_run(home->forced);
     int64_t n = n_found(run, j->prompt);
-    char text[320];
     double *out;
     if (n == 0 || !(assay_home_attends(home) || j->point == ASSAY_POINT_INDEX_SCORES))
         return ASSAY_OK;
+    ASSAY_TRY(try_given_back(home, n));
     ASSAY_TRY(assay_alloc(&out, (size_t)home->n, sizeof *out, "a value"));
     assay_status s = ASSAY_OK;
     for (int p = 0; p < assay_run_n_prompts(run) && s == ASSAY_OK; p++) {
+        found f = {.other = p, .n = n, .page = n};
         if (p == j->prompt)
             continue;
-        s = attend_stale(out, home, p, n);
-        if (s == ASSAY_MISSING) {
-            s = ASSAY_OK;
-            continue;
-        }
-        snprintf(
-            text, sizeof text,
-            "positions 0 ... %lld were found in the cache; with those of prompt '%s' the value "
-            "comes out",
-            (long long)n - 1, assay_run_prompt_at(run, p)->name);
+        s = attend_stale(out, home, &f);
         if (s == ASSAY_OK)
-            s = assay_home_offer(home, out,
-                                 &(assay_offer_text){.kind = "another request's prefix",
-                                                     .family = "cache",
-                                                     .complexity = 0.2,
-                                                     .evidence = text});
+            s = offer_found(home, out, &f);
+        for (f.page = 4; f.page < n && s == ASSAY_OK && !assay_home_settled(home); f.page *= 2)
+            if (n % f.page == 0 && n / f.page <= MOST_PAGES)
+                s = try_pages(home, &f, out);
+        s = s == ASSAY_MISSING ? ASSAY_OK : s;
     }
     free(out);
     return s;

@@ -36,11 +36,13 @@ static assay_status forward(assay_engine *engine, const int32_t *tokens, int64_t
     return s;
 }
 
-/* A request over a prefix, cold (reused 0: two calls that are cut there) or after another that had
- * the same beginning. */
+/* A request over a prefix, cold (two calls that are cut there) or after another one (`before`, cut
+ * tokens): with the same beginning, which is found again, or with other tokens, which must not be.
+ */
 static assay_status run_prefix(assay_trace **out, assay_check_context *c,
-                               const assay_check_prompt *prompt, int64_t cut, bool warm)
+                               const assay_check_prompt *prompt, int64_t cut, const int32_t *before)
 {
+    bool warm = before != NULL;
     int64_t n = assay_check_length(c, prompt), reused = 0;
     assay_engine *engine = NULL;
     assay_engine_options e = c->engine;
@@ -52,14 +54,15 @@ static assay_status run_prefix(assay_trace **out, assay_check_context *c,
     e.tap = tap_rest;
     e.tap_user = &r;
     ASSAY_GO(assay_check_engine(&engine, c, &e, n + 1));
-    ASSAY_GO(forward(engine, prompt->tokens, 0, cut));
+    ASSAY_GO(forward(engine, warm ? before : prompt->tokens, 0, cut));
     if (warm) { /* the first request ends; its pages stay */
         assay_engine_reset(engine, -1);
         ASSAY_GO(assay_engine_reuse(&reused, engine, 0, prompt->tokens, n));
-        if (reused != cut)
+        if (before == prompt->tokens && reused != cut)
             ASSAY_GO(assay_fail(ASSAY_CANNOT_JUDGE,
                                 "%lld positions were found again, expected %lld", (long long)reused,
                                 (long long)cut));
+        ASSAY_GO(forward(engine, prompt->tokens, reused, cut - reused));
     }
     r.is_on = true;
     ASSAY_GO(forward(engine, prompt->tokens, cut, n - cut));
@@ -75,16 +78,26 @@ static assay_status compare_prefix(assay_check_pair *pair, assay_check_context *
                                    const assay_check_prompt *prompt)
 {
     int64_t cut = (assay_check_length(c, prompt) - 1) / PAGE * PAGE;
-    assay_trace *cold = NULL, *warm = NULL;
+    assay_trace *cold = NULL, *warm = NULL, *behind = NULL;
+    int32_t *other;
     if (cut < PAGE)
         return ASSAY_OK; /* not a page long */
-    assay_status s = run_prefix(&cold, c, prompt, cut, false);
+    ASSAY_TRY(assay_alloc(&other, (size_t)cut, sizeof *other, "another request"));
+    for (int64_t i = 0; i < cut; i++)
+        other[i] = (prompt->tokens[i] + 1) % assay_model_hparams(c->model)->n_vocab;
+    assay_status s = run_prefix(&cold, c, prompt, cut, NULL);
     if (s == ASSAY_OK)
-        s = run_prefix(&warm, c, prompt, cut, true);
+        s = run_prefix(&warm, c, prompt, cut, prompt->tokens);
     if (s == ASSAY_OK)
         s = assay_check_pair_add(pair, c, cold, warm, "prefix reused");
+    if (s == ASSAY_OK)
+        s = run_prefix(&behind, c, prompt, cut, other);
+    if (s == ASSAY_OK)
+        s = assay_check_pair_add(pair, c, cold, behind, "behind a request of other tokens");
     assay_trace_free(cold);
     assay_trace_free(warm);
+    assay_trace_free(behind);
+    free(other);
     return s;
 }
 
@@ -101,6 +114,7 @@ static assay_status compare_ways(assay_check_pair *pair, assay_check_context *c,
         assay_engine_options e = c->engine;
         e.page_size = ways[i].page_size;
         e.key_split = ways[i].key_split;
+        e.reuse_prefixes = e.reuse_prefixes && e.page_size > 0;
         s = assay_check_trace(&other, c, &e, prompt, 5);
         if (s == ASSAY_OK)
             s = assay_check_pair_add(pair, c, plain, other, ways[i].name);
