@@ -16,7 +16,7 @@ typedef struct assay_located { /* a home and what was made of it */
     json_t *fitted; /* owned */
     assay_numbers ranks;
     double confidence, explained;
-    char shape[600]; /* unknown: which rows, heads, channels */
+    char shape[800]; /* unknown: which rows, heads, channels */
 } assay_located;
 
 /* Lists that the merge works on, in the order of the flow. */

@@ -49,6 +49,73 @@ static void describe_axis(char *out, size_t room, size_t *at, const char *name, 
     put(out, room, at, text);
 }
 
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Spectrum of got over expected, of the elements that are not small. */
+static void describe_ratios(char *out, size_t room, size_t *at, const assay_home *home)
+{
+    double *ratios = malloc((size_t)home->n * sizeof *ratios), square = 0;
+    int64_t n = 0;
+    char text[120];
+    if (!ratios)
+        return;
+    for (int64_t i = 0; i < home->n; i++)
+        square += isfinite(home->expected[i]) ? home->expected[i] * home->expected[i] : 0;
+    double least = 0.3 * sqrt(square / (double)home->n);
+    for (int64_t i = 0; i < home->n; i++)
+        if (fabs(home->expected[i]) > least && isfinite(home->expected[i]) &&
+            isfinite(home->got[i]))
+            ratios[n++] = home->got[i] / home->expected[i];
+    qsort(ratios, (size_t)n, sizeof *ratios, by_value);
+    if (n >= 10) {
+        snprintf(text, sizeof text, "got/expected %.3g, %.3g, %.3g at 10, 50, 90 %% of elements; ",
+                 ratios[n / 10], ratios[n / 2], ratios[n - 1 - n / 10]);
+        put(out, room, at, text);
+    }
+    free(ratios);
+}
+
+/* Experts that every wrong row chose, where the op is one of the experts'. */
+static void describe_experts(char *out, size_t room, size_t *at, const assay_home *home)
+{
+    const assay_judged *j = home->judged;
+    int E = home->shape->n_expert, U = home->shape->n_expert_used, n_common = 0, first = -1;
+    int64_t n;
+    double *ids;
+    char text[80];
+    if (j->point < ASSAY_POINT_MOE_EXPERT_GATE || j->point > ASSAY_POINT_MOE_ROUTED || E == 0 ||
+        assay_home_value(&ids, &n, (assay_home *)home, ASSAY_POINT_MOE_TOPK, j->layer) != ASSAY_OK)
+        return;
+    for (int e = 0; e < E && n == j->n_rows * U; e++) {
+        bool common = true, any = false;
+        for (int64_t r = 0; r < j->n_rows && common; r++) {
+            double error = 0, size = 0;
+            bool chosen = false;
+            for (int64_t i = r * j->n_cols; i < (r + 1) * j->n_cols; i++) {
+                double d = home->got[i] - home->expected[i];
+                error += isfinite(d) ? d * d : 0;
+                size += isfinite(d) ? home->expected[i] * home->expected[i] : 0;
+            }
+            for (int u = 0; u < U; u++)
+                chosen = chosen || (int)ids[r * U + u] == e;
+            bool wrong = error > 36 * j->floor_row_median * j->floor_row_median * size;
+            common = !wrong || chosen;
+            any = any || wrong;
+        }
+        if (common && any && n_common++ == 0)
+            first = e;
+    }
+    free(ids);
+    if (n_common == 0)
+        return;
+    snprintf(text, sizeof text, "every wrong row chose expert %d; ", first);
+    put(out, room, at, text);
+}
+
 void assay_shape_describe(char *out, size_t room, const assay_home *home)
 {
     const assay_judged *j = home->judged;
@@ -81,6 +148,8 @@ void assay_shape_describe(char *out, size_t room, const assay_home *home)
     describe_axis(out, room, &at, "head", &heads);
     describe_axis(out, room, &at, "channel", &cols);
     free(sums);
+    describe_ratios(out, room, &at, home);
+    describe_experts(out, room, &at, home);
     char text[200];
     snprintf(text, sizeof text,
              "cosine %.6f, gain %.6f, median row gain %.6f, size relative to expected %.4f",

@@ -202,6 +202,7 @@ typedef struct assay_knobs {
     double routed_times, shared_times; /* 1 */
     bool gate_up_exchanged;            /* silu(up) * gate */
     bool gate_up_riffle;               /* columns 2i and 2i + 1 of gate and up for i and n + i */
+    bool up_left_out;                  /* the gate alone goes on */
     assay_activation activation;
     double embed_scale, logits_scale; /* 1 */
     double final_cap;                 /* 0: none */

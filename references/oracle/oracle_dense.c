@@ -236,7 +236,8 @@ static void act_row(double *out, const double *gate, const double *up, int64_t n
     for (int64_t i = 0; i < n; i++) {
         double g = k->gate_up_riffle ? beside(gate, up, 2 * i, n) : gate[i];
         double u = k->gate_up_riffle ? beside(gate, up, 2 * i + 1, n) : up[i];
-        out[i] = assay_oracle_round_one(assay_oracle_act(g, k->activation), half) * u;
+        double act = assay_oracle_round_one(assay_oracle_act(g, k->activation), half);
+        out[i] = k->up_left_out ? act : act * u;
     }
 }
 

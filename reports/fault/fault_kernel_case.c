@@ -95,6 +95,13 @@ static const char *const activations[ASSAY_N_ACTS] = {[ASSAY_ACT_GELU_TANH] = "g
 static assay_status try_activations(assay_home *home)
 {
     char text[320];
+    assay_knobs alone = *home->knobs;
+    alone.up_left_out = true;
+    ASSAY_TRY(assay_home_offer_variant(
+        home, &alone,
+        &(assay_offer_text){.kind = "product with up left out",
+                            .complexity = 0.2,
+                            .evidence = "silu(gate) alone, not times up, gives the value"}));
     for (int i = 0; i < ASSAY_N_ACTS; i++) {
         assay_knobs knobs = *home->knobs;
         if (!activations[i])

@@ -110,6 +110,26 @@ static assay_status try_count(assay_home *home, assay_knobs *knobs, double *time
     return ASSAY_OK;
 }
 
+/* Any other share of attention's output in the residual add. */
+static assay_status try_share(assay_home *home)
+{
+    assay_knobs knobs = *home->knobs;
+    double best, rest;
+    char text[320];
+    ASSAY_TRY(assay_home_fit(&best, &rest, home, &knobs, &knobs.attn_times, 0.05, 20, 17));
+    if (fabs(best - 1) < 1e-3)
+        return ASSAY_OK;
+    snprintf(text, sizeof text, "attention output counted %.5g times gives the value", best);
+    return assay_home_offer_variant(
+        home, &knobs,
+        &(assay_offer_text){.kind = best > 1 ? "attention output added too often"
+                                             : "attention output divided",
+                            .family = "attn_resid",
+                            .complexity = 1,
+                            .fitted = json_pack("{s:f}", "times", best),
+                            .evidence = text});
+}
+
 static assay_status try_whole(assay_home *home)
 {
     char text[320];
@@ -292,6 +312,8 @@ assay_status assay_fault_match_reduce_count(assay_home *home)
         ASSAY_TRY(try_count(home, &knobs, &knobs.attn_times, "attention output", "attn_resid"));
         ASSAY_TRY(try_count(home, &knobs, &knobs.stream_times, "residual stream", "attn_resid"));
     }
+    if (assay_home_covers(home, ASSAY_POINT_ATTN_RESID) && !assay_home_settled(home))
+        ASSAY_TRY(try_share(home));
     if (assay_home_is(home, ASSAY_POINT_OUT))
         ASSAY_TRY(try_count(home, &knobs, &knobs.ffn_times, "feed-forward output", NULL));
     if (assay_home_is(home, ASSAY_POINT_OUT) && !assay_home_settled(home))

@@ -248,6 +248,11 @@ START_TEST(component_knobs_count_parts_again_or_leave_them_out)
     for (int i = 0; i < T * D; i++)
         ck_assert(x[i] == before[i] + 0.5 * proj[i]);
     b.k = right;
+    b.k.stream_times = 2;
+    bent(x, &b, ASSAY_POINT_ATTN_RESID, 1);
+    for (int i = 0; i < T * D; i++)
+        ck_assert(x[i] == 2 * before[i] + proj[i]);
+    b.k = right;
     b.k.residual_after_norm = true;
     bent(x, &b, ASSAY_POINT_ATTN_RESID, 1);
     for (int i = 0; i < T * D; i++)
@@ -275,6 +280,19 @@ START_TEST(activation_knobs_exchange_gate_and_up)
     for (int i = 0; i < T * 512; i++) /* tanh form against the error function */
         EXPECT_NEAR(x[i], 0.5 * gate[i] * (1 + erf(gate[i] / sqrt(2))) * up[i],
                     2e-3 * fabs(up[i]) + 1e-12);
+    b.k.activation = ASSAY_ACT_RELU;
+    bent(x, &b, ASSAY_POINT_FFN_ACT, 0);
+    for (int i = 0; i < T * 512; i++)
+        ck_assert(x[i] == (gate[i] > 0 ? gate[i] : 0) * up[i]);
+    b.k.activation = ASSAY_ACT_IDENTITY;
+    b.k.gate_up_riffle = true; /* columns 2i and 2i + 1 of [gate | up] */
+    bent(x, &b, ASSAY_POINT_FFN_ACT, 0);
+    ck_assert(x[3] == gate[6] * gate[7] && x[300] == up[88] * up[89]);
+    b.k.gate_up_riffle = false;
+    b.k.up_left_out = true;
+    bent(x, &b, ASSAY_POINT_FFN_ACT, 0);
+    for (int i = 0; i < T * 512; i++)
+        ck_assert(x[i] == gate[i]);
     bench_close(&b);
 }
 END_TEST
