@@ -401,16 +401,17 @@ static void take_head(double *out, const double *from, const assay_judged *j, in
 static assay_status offer_heads(assay_home *home, const double *out, const int *map, int H)
 {
     int n_moved = 0;
-    bool shifted = true;
+    bool shifted = true, one = true;
     char text[320], list[120] = "";
     size_t used = 0;
     for (int h = 0; h < H; h++) {
         n_moved += map[h] != h;
+        one = one && map[h] == map[0];
         shifted = shifted && (map[h] - h + H) % H == (map[0] + H) % H;
         if (used < sizeof list)
             used += (size_t)snprintf(list + used, sizeof list - used, " %d", map[h]);
     }
-    if (n_moved == 0)
+    if (n_moved == 0 || one) /* one head for all is a stride of 0: ADDR-ARITH */
         return ASSAY_OK;
     snprintf(text, sizeof text, "heads of kv_b, each told by what fits it best: %s%s",
              shifted ? "all shifted alike:" : "", list);
