@@ -1,11 +1,14 @@
 #include "engine/ops/linear.h"
 
+#include <omp.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/forward.h"
 
-#define BLOCK_FLOATS ((int64_t)2 << 20) /* decoded at once where the model keeps nothing */
+#define BLOCK_FLOATS                                                                               \
+    ((int64_t)128 << 10) /* of a thread, decoded at once where the model keeps nothing */
 
 assay_status assay_scratch(float **out, assay_engine *e, size_t n)
 {
@@ -130,19 +133,45 @@ static void short_slice(const assay_engine *e, assay_rows y, const assay_weight 
         memset(y.at + t * y.stride + y.width - n, 0, (size_t)n * sizeof *y.at);
 }
 
-/* Decoded a block of rows at a time: memory does not grow with the weight. */
+/* A failure inside a parallel loop, for the thread behind it. */
+typedef struct failure {
+    assay_status status;
+    char text[512];
+} failure;
+
+static void keep_failure(failure *f, assay_status s)
+{
+#pragma omp critical(linear_failure)
+    if (f->status == ASSAY_OK) {
+        f->status = s;
+        snprintf(f->text, sizeof f->text, "%s", assay_error_text());
+    }
+}
+
+/* Decoded a few rows at a time, which stay in the cache of the thread that multiplies them: memory
+ * does not grow with the weight. */
 static assay_status linear_streaming(assay_engine *e, assay_rows y, assay_rows x,
                                      const assay_weight *w, assay_slice slice, bool add)
 {
     int64_t block = BLOCK_FLOATS / w->width > 0 ? BLOCK_FLOATS / w->width : 1;
+    int64_t n_blocks = (slice.n_rows + block - 1) / block;
+    failure failed = {.status = ASSAY_OK};
     float *memory;
-    ASSAY_TRY(assay_scratch(&memory, e, (size_t)(block * w->width)));
-    for (int64_t first = 0; first < slice.n_rows; first += block) {
-        int64_t n = slice.n_rows - first < block ? slice.n_rows - first : block;
-        ASSAY_TRY(assay_model_decode_rows(memory, w, slice.row + first, n, e->options.dtype));
-        assay_product(e, assay_rows_columns(y, first, n), x, memory + slice.column, w->width, add);
+    ASSAY_TRY(assay_scratch(&memory, e, (size_t)(omp_get_max_threads() * block * w->width)));
+#pragma omp parallel for schedule(dynamic) if (n_blocks > 1)
+    for (int64_t b = 0; b < n_blocks; b++) {
+        int64_t first = b * block, left = slice.n_rows - first, n = left < block ? left : block;
+        float *rows = memory + omp_get_thread_num() * block * w->width;
+        assay_status s = assay_model_decode_rows(rows, w, slice.row + first, n, e->options.dtype);
+        if (s == ASSAY_OK)
+            assay_product(e, assay_rows_columns(y, first, n), x, rows + slice.column, w->width,
+                          add);
+        else
+            keep_failure(&failed, s);
     }
-    return ASSAY_OK;
+    if (failed.status != ASSAY_OK)
+        assay_error_set(failed.text);
+    return failed.status;
 }
 
 assay_status assay_weight_values(const float **out, assay_engine *e, const assay_weight *weight)

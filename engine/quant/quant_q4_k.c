@@ -4,9 +4,10 @@
  * B = q[32*(j/2) + l]:
  *     y[e] = (d * scale_j) * (j odd ? hi(B) : lo(B)) - dmin * min_j
  */
+#include "engine/base/wide.h"
 #include "engine/quant/block.h"
 
-void assay_dequant_q4_k(float *out, const void *blocks, int64_t n)
+ASSAY_WIDEST void assay_dequant_q4_k(float *out, const void *blocks, int64_t n)
 {
     const uint8_t *b = blocks;
     for (int64_t i = 0; i < n; i += 256, b += 144) {

@@ -2,9 +2,10 @@
  * Q5_K, 256 elements in 176 bytes: 0 f16 d, 2 f16 dmin, 4 u8 scales[12], 16 u8 qh[32], 48 u8
  * q[128]. As Q4_K, with bit j of qh[l] as the fifth bit of element l of run j.
  */
+#include "engine/base/wide.h"
 #include "engine/quant/block.h"
 
-void assay_dequant_q5_k(float *out, const void *blocks, int64_t n)
+ASSAY_WIDEST void assay_dequant_q5_k(float *out, const void *blocks, int64_t n)
 {
     const uint8_t *b = blocks;
     for (int64_t i = 0; i < n; i += 256, b += 176) {

@@ -4,9 +4,10 @@
  *     q = ((k >= 2 ? hi(B) : lo(B)) | (qh[32h + l] >> 2k & 3) << 4) - 32
  *     y[e] = (d * scales[8h + 2k + l/16]) * q
  */
+#include "engine/base/wide.h"
 #include "engine/quant/block.h"
 
-void assay_dequant_q6_k(float *out, const void *blocks, int64_t n)
+ASSAY_WIDEST void assay_dequant_q6_k(float *out, const void *blocks, int64_t n)
 {
     const uint8_t *b = blocks;
     for (int64_t i = 0; i < n; i += 256, b += 210) {

@@ -1,7 +1,8 @@
 /* Q8_0, 32 elements in 34 bytes: 0 f16 d, 2 i8 q[32].  y[e] = q[e] * d */
+#include "engine/base/wide.h"
 #include "engine/quant/block.h"
 
-void assay_dequant_q8_0(float *out, const void *blocks, int64_t n)
+ASSAY_WIDEST void assay_dequant_q8_0(float *out, const void *blocks, int64_t n)
 {
     const uint8_t *b = blocks;
     for (int64_t i = 0; i < n; i += 32, b += 34) {
