@@ -303,34 +303,33 @@ class _Writer:
             self.group.attrs["n_tokens"] = np.int64(len(tokens))
             self.group["tokens"] = tokens
         self.waiting = []
-        for names, step, row, checksum in self.on_device:
-            self.rows += zip(names, [step] * len(names), row.cpu().numpy(),
-                             (int(c) & MASK for c in checksum.cpu().numpy()))
+        for names, steps, row, checksum in self.on_device:
+            self.rows += zip(names, steps, row.cpu().numpy(), (int(c) & MASK for c in checksum.cpu().numpy()))
         self.on_device = []
         self.file.flush()
 
-    def statistics_of(self, names, tensors):
-        """rows of tensors, computed where they are; not waited for"""
+    def statistics_of(self, values):
+        """rows of (name, step, tensor), computed where they are; not waited for"""
         devices = {}
-        for name, x in zip(names, tensors):
+        for name, step, x in values:
             if x.numel():
-                devices.setdefault(x.device, []).append((name, x))
+                devices.setdefault(x.device, []).append((name, step, x))
             else:
-                self.value(name, *_words(x), 0)
+                self.value(name, step, *_words(x), 0)
         for members in devices.values():
-            members.sort(key=lambda m: str(m[1].dtype))
+            members.sort(key=lambda m: str(m[2].dtype))
             with torch.no_grad():
-                row, checksum = device_statistics([x for _, x in members])
-            self.on_device.append(([name for name, _ in members], self.step, row, checksum))
+                row, checksum = device_statistics([x for _, _, x in members])
+            self.on_device.append(([m[0] for m in members], [m[1] for m in members], row, checksum))
 
-    def value(self, name, words, origin, address):
+    def value(self, name, step, words, origin, address):
         if words is None:
             return
         row, checksum = statistics(words, origin)
         if self.tier == "sketch":
             for group, numbers in enumerate(sketch(widen(words, origin))):
                 self.sketches.append((len(self.rows), group, numbers))
-        self.rows.append((name, self.step, row, checksum))
+        self.rows.append((name, step, row, checksum))
         if self.tier not in ("rows", "full") or name in self.group:
             return
         kept = None
@@ -402,8 +401,8 @@ class _Taps:
     """What is shown, kept at once, in the file when the step is over.
 
     Kept means cloned. Where only statistics are asked for and tensors count their writes (they do not in inference mode),
-    a value that nobody wrote to afterwards in the first step is referred to from the second on; if its count has moved
-    by the end of the step, its statistics are left out, listed under /dropped, and it is cloned from then on."""
+    a value that nobody wrote to until its statistics were computed is referred to from then on; if its count has moved
+    before the next ones are, they are left out, listed under /dropped, and it is cloned from then on."""
 
     def __init__(self, writer):
         self.writer, self.active, self.pending, self.bytes = writer, False, [], 0
@@ -427,32 +426,35 @@ class _Taps:
             self.keep(name, _clone(x), None, 0, x.data_ptr())
 
     def keep(self, name, kept, original, version, address):
-        self.pending.append((name, kept, original, version, address))
+        self.pending.append((name, self.writer.step, kept, original, version, address))
         self.bytes += kept.nbytes
         if self.bytes > PENDING:
             self.flush()
 
-    def is_whole(self, name, kept, original, version):
+    def end_step(self):
+        """statistics are computed for some steps at once"""
+        if self.writer.tier != "stats" or len(self.pending) > 2048:
+            self.flush()
+
+    def is_whole(self, name, step, kept, original, version):
         """learns whether a value is left alone; whether this one is what was seen"""
         if original is None or original._version == version:
             if original is not None:
                 self.steady.add(name)
             return True
         self.steady.discard(name)
-        if kept is not original:
-            return True
-        self.writer.dropped.append(f"{name}, step {self.writer.step}: written to after it was seen")
-        return False
+        if kept is original:
+            self.writer.dropped.append(f"{name}, step {step}: written to after it was seen")
+        return kept is not original
 
     def flush(self):
-        pending, self.pending, self.bytes = [p for p in self.pending if self.is_whole(*p[:4])], [], 0
+        pending, self.pending, self.bytes = [p for p in self.pending if self.is_whole(*p[:5])], [], 0
         if self.writer.tier == "stats":
-            on_host = [isinstance(p[1], np.ndarray) or p[1].device.type == "cpu" for p in pending]
-            there = [p for p, host in zip(pending, on_host) if not host and not p[1].is_complex()]
-            self.writer.statistics_of([p[0] for p in there], [p[1] for p in there])
+            on_host = [isinstance(p[2], np.ndarray) or p[2].device.type == "cpu" for p in pending]
+            self.writer.statistics_of([p[:3] for p, host in zip(pending, on_host) if not host and not p[2].is_complex()])
             pending = [p for p, host in zip(pending, on_host) if host]
-        for name, kept, _, _, address in pending:
-            self.writer.value(name, *_words(kept), address)
+        for name, step, kept, _, _, address in pending:
+            self.writer.value(name, step, *_words(kept), address)
 
 
 _OPEN = {}  # session -> (taps, names), for the operator of compiled graphs
@@ -475,10 +477,6 @@ def _outside_graphs(function):
     return torch.compiler.disable(function) if torch and hasattr(torch, "compiler") else function
 
 
-def _compiling():
-    return torch is not None and hasattr(torch, "compiler") and torch.compiler.is_compiling()
-
-
 class _Session:
     """show(name) gives the function that shows tensors of that name"""
     n = 0
@@ -497,7 +495,7 @@ class _Session:
             return lambda x: take(name, x)
 
         def show(x):
-            if _compiling():
+            if torch.compiler.is_compiling():
                 _show(x.detach(), token, number, slot)
             else:
                 take(name, x)
@@ -653,13 +651,13 @@ def capture(model, path, points=None, tier="full", budget=None, prompt="default"
         about["model_sha256"] = model_sha256
     wanted = parse_points(points)
     writer = _Writer(path, tier, parse_size(budget), about)
-    taps = _Taps(writer)
+    taps = writer.taps = _Taps(writer)
     session = _Session(taps, _device_of(model), _is_compiled(model))
     state = {"position": 0, "began": False}
 
     @_outside_graphs
     def before(module, args, kwargs):
-        taps.flush()
+        taps.end_step()
         ids = _first_ids(args, kwargs)
         taps.active = False
         if ids is None:
@@ -674,7 +672,6 @@ def capture(model, path, points=None, tier="full", budget=None, prompt="default"
 
     def after(name):
         shows = [session.show(name + suffix) for suffix in ("", ".out1", ".out2", ".out3")]
-
         first = shows[0]
 
         def hook(module, args, output):
@@ -692,7 +689,7 @@ def capture(model, path, points=None, tier="full", budget=None, prompt="default"
         if _is_tensor(logits):
             taps.take("logits", logits)
         if not trailing:
-            taps.flush()
+            taps.end_step()
             taps.active = False
 
     if _is_compiled(model):
