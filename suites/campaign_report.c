@@ -217,7 +217,8 @@ assay_status assay_campaign_report(assay_result *result, const assay_campaign *c
     if (s == ASSAY_OK)
         s = add_classes(result, &t);
     if (s == ASSAY_OK && t.elsewhere)
-        s = assay_strings_add(&result->notes, "%d findings elsewhere than at a plant", t.elsewhere);
+        s = assay_strings_add(&result->notes, "%d finding%s elsewhere than at a plant", t.elsewhere,
+                              t.elsewhere == 1 ? "" : "s");
     result->n_points = campaign->n;
     result->n_judged = campaign->n - t.broken;
     return s;
