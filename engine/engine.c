@@ -75,10 +75,8 @@ static assay_status check_options(const assay_engine_options *o)
     if ((unsigned)o->cache_type >= ASSAY_CACHE_TYPE_COUNT || o->page_size < 0 || o->n_pages < 0)
         return assay_fail(ASSAY_USAGE, "a cache of type %d in %d pages of %d positions",
                           o->cache_type, o->n_pages, o->page_size);
-    if (o->backend == ASSAY_BACKEND_CUDA &&
-        (o->page_size || o->cache_type != ASSAY_CACHE_F32 || o->key_split || o->reuse_prefixes))
-        return assay_fail(ASSAY_UNSUPPORTED,
-                          "on a device the cache is contiguous and in f32, and attention whole");
+    if (o->backend == ASSAY_BACKEND_CUDA && o->cache_type != ASSAY_CACHE_F32)
+        return assay_fail(ASSAY_UNSUPPORTED, "on a device the cache is in f32");
     if (o->max_positions < 1 || o->max_sequences < 1)
         return assay_fail(ASSAY_USAGE,
                           "%d sequences of %d positions: expected at least one of each",

@@ -182,6 +182,8 @@ static assay_status absorb(assay_engine *e, int layer)
  * three dense steps (scores, softmax, values) for each of them. */
 static bool is_dense(const assay_engine *e)
 {
+    if (e->options.page_size || e->options.key_split)
+        return false;
     for (int i = 0; i < e->n_spans; i++) {
         const assay_span *s = &e->spans[i];
         if (s->n_rows <= ASSAY_DEVICE_FEW || s->rows[s->n_rows - 1] - s->rows[0] != s->n_rows - 1)

@@ -41,7 +41,10 @@ assay_device_cache assay_device_cache_of(const assay_engine *e, assay_kv_kind ki
     return (assay_device_cache){
         .base = (float *const *)(d->bases + (size_t)kind * (size_t)e->hp->n_layer + (size_t)layer),
         .capacity = e->options.max_positions,
-        .width = d->cache_width[kind]};
+        .width = d->cache_width[kind],
+        .pages = d->pages_at,
+        .page = e->options.page_size,
+        .n_pages = d->n_pages};
 }
 
 assay_status assay_device_norm(assay_engine *e, assay_point to, assay_rows x, assay_role weight,

@@ -108,6 +108,8 @@ struct assay_device {
     float **caches[ASSAY_KV_COUNT]; /* host: [n_layer] device addresses */
     float **bases;                  /* device: [ASSAY_KV_COUNT][n_layer], what kernels read */
     int64_t cache_width[ASSAY_KV_COUNT];
+    int32_t *pages_at, *pages;   /* block tables [max_sequences, n_pages]; device, host as sent */
+    int n_pages;                 /* of a sequence; 0: contiguous */
     assay_device_rows rows;      /* device; [3][rows_room], then the numbers of rows and of keys */
     int32_t *n_rows_at;          /* device: those two numbers */
     int32_t *captured_positions; /* device: of the last step that was no replay */
@@ -159,6 +161,10 @@ void assay_device_drop_weights(assay_engine *e);
 /* NULL: absent. */
 const assay_packed *assay_device_weight(const assay_engine *e, assay_role role, int layer);
 const float *assay_device_vector(const assay_engine *e, assay_role role, int layer);
+
+/* ---- device_open.c ---- */
+/* Block tables as they are now, to the device. */
+assay_status assay_device_send_pages(assay_engine *e);
 
 /* ---- device_cells.c: points ---- */
 assay_status assay_device_begin(assay_engine *e, int slot, int layer);

@@ -40,7 +40,44 @@ static bool is_cached(const assay_engine *e, int kind, int layer)
 
 static int64_t cache_floats(const assay_engine *e, int kind)
 {
-    return e->device->cache_width[kind] * e->options.max_positions * e->options.max_sequences;
+    const assay_engine_options *o = &e->options;
+    int64_t rows = (int64_t)o->max_positions * o->max_sequences;
+    if (o->page_size)
+        rows = (o->n_pages ? o->n_pages : (int64_t)e->device->n_pages * o->max_sequences) *
+               o->page_size;
+    return e->device->cache_width[kind] * rows;
+}
+
+/* Pages are given and taken by the host's bookkeeping (engine/kvcache.c). A change waits for the
+ * steps that are under way. */
+assay_status assay_device_send_pages(assay_engine *e)
+{
+    assay_device *d = e->device;
+    bool is_new = false;
+    for (int s = 0; s < e->options.max_sequences && d->n_pages; s++)
+        for (int i = 0; i < d->n_pages; i++) {
+            int32_t page = (int32_t)assay_kvcache_page(e->cache, s, i);
+            is_new = is_new || d->pages[s * d->n_pages + i] != page;
+            d->pages[s * d->n_pages + i] = page;
+        }
+    if (!is_new)
+        return ASSAY_OK;
+    ASSAY_TRY(assay_cuda_to_device(d->stream, d->pages_at, d->pages,
+                                   (size_t)e->options.max_sequences * (size_t)d->n_pages *
+                                       sizeof *d->pages));
+    return assay_cuda_sync(d->stream);
+}
+
+static assay_status open_pages(assay_engine *e)
+{
+    assay_device *d = e->device;
+    const assay_engine_options *o = &e->options;
+    if (!o->page_size)
+        return ASSAY_OK;
+    d->n_pages = (o->max_positions + o->page_size - 1) / o->page_size;
+    size_t n = (size_t)o->max_sequences * (size_t)d->n_pages;
+    ASSAY_TRY(assay_alloc(&d->pages, n, sizeof *d->pages, "block tables"));
+    return assay_cuda_alloc((void **)&d->pages_at, n * sizeof *d->pages, "block tables");
 }
 
 static assay_status open_caches(assay_engine *e)
@@ -84,8 +121,8 @@ assay_status assay_device_reset(assay_engine *e, int sequence)
         for (int layer = 0; layer < e->hp->n_layer; layer++) {
             float *at = d->caches[kind][layer];
             if (at && sequence < 0)
-                ASSAY_TRY(assay_device_fill(d->stream, at, word, n * e->options.max_sequences));
-            else if (at)
+                ASSAY_TRY(assay_device_fill(d->stream, at, word, cache_floats(e, kind)));
+            else if (at && !d->n_pages) /* who gets its pages next writes them first */
                 ASSAY_TRY(assay_device_fill(d->stream, at + sequence * n, word, n));
         }
     }
@@ -138,12 +175,14 @@ static assay_status open_parts(assay_engine *e)
     ASSAY_TRY(assay_device_open_ranks(e));
     ASSAY_TRY(assay_alloc(&d->cells, n_cells, sizeof *d->cells, "buffers"));
     ASSAY_TRY(assay_device_upload(e));
+    ASSAY_TRY(open_pages(e));
     ASSAY_TRY(open_caches(e));
     ASSAY_TRY(tell_bases(e));
     ASSAY_TRY(assay_device_reset(e, -1));
     d->owns_layers = true;
     d->own_bytes = OWN_BYTES;
-    d->n_split = e->options.max_positions / POSITIONS_PER_SPLIT;
+    int part = e->options.key_split ? e->options.key_split : POSITIONS_PER_SPLIT;
+    d->n_split = e->options.max_positions / part;
     d->n_split = d->n_split < 1 ? 1 : d->n_split > MOST_SPLIT ? MOST_SPLIT : d->n_split;
     return ASSAY_OK;
 }
@@ -196,6 +235,8 @@ void assay_device_close(assay_engine *e)
         free(d->caches[kind]);
     }
     assay_cuda_free(d->bases);
+    assay_cuda_free(d->pages_at);
+    free(d->pages);
     assay_cuda_free(d->rows.tokens);
     assay_cuda_free(d->greedy);
     assay_cuda_free(d->captured_positions);

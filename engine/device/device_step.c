@@ -176,6 +176,7 @@ static assay_status prepare(assay_engine *e, bool with_logits)
     bool is_bucket = is_decode(e);
     d->n_bucket = is_bucket ? bucket_of(e) : e->batch.n;
     ASSAY_TRY(room_for_rows(d, d->n_bucket));
+    ASSAY_TRY(assay_device_send_pages(e));
     d->rows.n = d->n_bucket;
     return assay_plan_find(&plan, e, with_logits, is_bucket);
 }
@@ -252,6 +253,8 @@ static assay_status decode_all(assay_engine *e, int32_t *on_device, const int32_
         e->sequences = sequences;
         e->is_prefill = false;
         next_positions(e, n);
+        for (int i = 0; i < n && e->options.page_size; i++)
+            ASSAY_TRY(assay_kvcache_extend(e->cache, i, e->n_past[i]));
         if (e->n_keys_most > e->options.max_positions)
             return assay_fail(ASSAY_USAGE, "%lld positions, and there is room for %d",
                               (long long)e->n_keys_most, e->options.max_positions);

@@ -12,9 +12,7 @@
  */
 #include "engine/ops/kernel.cuh"
 
-extern "C" {
-#include "engine/ops/device_ops.h"
-}
+#include "engine/ops/cache_row.cuh"
 
 #define THREADS 256
 #define WARPS (THREADS / 32)
@@ -25,13 +23,19 @@ extern "C" {
 /* What one row sees: n keys, key i at position(i). */
 struct view {
     const float *keys, *values;
+    assay_device_cache cache; /* of the keys; values lie in the same rows */
     const int32_t *selected;
+    int sequence;
     int64_t key_stride, value_stride;
     int n, last;
     __device__ int position(int i) const
     {
         int at = selected ? selected[i] : i;
         return at >= 0 && at <= last ? at : -1;
+    }
+    __device__ int64_t row(int at) const
+    {
+        return cache_row(cache, sequence, at);
     }
 };
 
@@ -48,12 +52,13 @@ static __device__ view view_of(const assay_device_attention &a, const assay_devi
     v.n = sequence < 0 ? 0 : v.selected ? static_cast<int>(a.n_selected) : v.last + 1;
     if (v.n > position + 1) /* no more keys than positions: what follows is -1 */
         v.n = position + 1;
-    int64_t first = sequence < 0 ? 0 : sequence * a.keys.capacity;
-    v.keys = *a.keys.base + first * a.keys.width + static_cast<int64_t>(kv_head) * a.d_key;
-    v.values = *a.values.base + first * a.values.width + static_cast<int64_t>(kv_head) * a.d_value;
+    v.cache = a.keys;
+    v.sequence = sequence;
+    v.keys = *a.keys.base + static_cast<int64_t>(kv_head) * a.d_key;
+    v.values = *a.values.base + static_cast<int64_t>(kv_head) * a.d_value;
     if (!a.heads_per_kv) {
-        v.keys = *a.keys.base + first * a.keys.width;
-        v.values = *a.values.base + first * a.values.width;
+        v.keys = *a.keys.base;
+        v.values = *a.values.base;
     }
     return v;
 }
@@ -67,7 +72,7 @@ static __device__ void score_tile(float *s, const float *q, const view &v, int f
         int at = from + i < end ? v.position(from + i) : -1;
         float dot = 0;
         if (at >= 0) {
-            const float *k = v.keys + at * v.key_stride;
+            const float *k = v.keys + v.row(at) * v.key_stride;
             for (int c = lane; c < d_key; c += 32)
                 dot = fmaf(q[c], k[c], dot);
         }
@@ -107,7 +112,7 @@ static __device__ void add_values(float *acc, const float *p, const view &v, int
         int at = v.position(from + i);
         if (at < 0)
             continue;
-        const float *value = v.values + at * v.value_stride;
+        const float *value = v.values + v.row(at) * v.value_stride;
 #pragma unroll
         for (int j = 0; j < MOST_PER_THREAD; j++) {
             int c = threadIdx.x + j * THREADS;
@@ -294,7 +299,7 @@ static __global__ void write_probs(float *probs, int64_t capacity, assay_rows ls
         if (at < 0)
             continue;
         for (int c = lane; c < a.d_key; c += 32)
-            dot = fmaf(q[c], v.keys[at * v.key_stride + c], dot);
+            dot = fmaf(q[c], v.keys[v.row(at) * v.key_stride + c], dot);
         dot = kernel_warp_sum(dot);
         float p = expf(dot * static_cast<float>(a.scale) - l);
         if (lane == 0) {

@@ -172,11 +172,19 @@ assay_status assay_device_router_weigh(void *stream, assay_rows weights, const i
 
 /* ---- ops/indexer.cu (indexer.h) ---- */
 
-/* Where the cached rows of one kind and layer lie: row p of sequence s is *base + (s * capacity +
- * p) * width. *base is read on the device: a cache that moves needs no new capture. */
+/*
+ * Where the cached rows of one kind and layer lie: row p of sequence s is *base + r * width with
+ *
+ *   contiguous   r = s * capacity + p
+ *   in pages     r = pages[s * n_pages + p / page] * page + p % page
+ *
+ * *base and pages are read on the device: a cache that moves, or grows, needs no new capture.
+ */
 typedef struct assay_device_cache {
     float *const *base;
     int64_t capacity, width;
+    const int32_t *pages; /* NULL: contiguous */
+    int page, n_pages;    /* of a sequence */
 } assay_device_cache;
 
 assay_status assay_device_cache_write(void *stream, const assay_device_cache *cache, assay_rows x,

@@ -6,9 +6,7 @@
  */
 #include "engine/ops/kernel.cuh"
 
-extern "C" {
-#include "engine/ops/device_ops.h"
-}
+#include "engine/ops/cache_row.cuh"
 
 #define SORT_ROOM 8192 /* keys in shared memory, 64 KB */
 #define SORT_THREADS 512
@@ -23,7 +21,7 @@ static __global__ void write_rows(assay_device_cache cache, assay_rows x, int64_
     int32_t sequence = rows.sequences[t], position = rows.positions[t];
     if (sequence < 0 || position < 0)
         return;
-    float *to = *cache.base + (sequence * cache.capacity + position) * cache.width + column;
+    float *to = *cache.base + cache_row(cache, sequence, position) * cache.width + column;
     for (int64_t i = threadIdx.x; i < x.width; i += blockDim.x)
         to[i] = x.at[t * x.stride + i];
 }
@@ -62,7 +60,7 @@ static __global__ void __launch_bounds__(32 * WARPS)
          j < keys.capacity; j += static_cast<int64_t>(gridDim.x) * blockDim.x)
         out[j] = -INFINITY;
     for (int j = blockIdx.x; j < seen; j += gridDim.x, turn ^= 1) {
-        const float *k = *keys.base + (sequence * keys.capacity + j) * keys.width;
+        const float *k = *keys.base + cache_row(keys, sequence, j) * keys.width;
         float sum = 0;
 #pragma unroll 4
         for (int h = warp; h < how.n_summed; h += WARPS)
