@@ -355,7 +355,8 @@ static assay_status collect(row_errors *out, const group *g, int side, uint8_t w
     return ASSAY_OK;
 }
 
-static void set_bounds(assay_compared *item, const group *g, const row_errors *twin)
+/* n_rows: of the candidate that are judged. */
+static void set_bounds(assay_compared *item, const group *g, const row_errors *twin, int64_t n_rows)
 {
     double noise[2] = {0, 0}; /* median, largest: both sides round */
     for (int side = CANDIDATE; side <= REFERENCE; side++) {
@@ -365,23 +366,27 @@ static void set_bounds(assay_compared *item, const group *g, const row_errors *t
         noise[0] = hypot(noise[0], t.row_median);
         noise[1] = hypot(noise[1], t.row_max);
     }
+    int64_t n_measured = MEDIAN_ROWS;
     if (twin && twin->n) {
         /* A point that both twins copy exactly still allows what float32 does. */
         double least = assay_tolerance_step(ASSAY_DTYPE_F32, false);
         item->bound_source = ASSAY_BOUND_TWIN;
         item->bound_median = 1.5 * fmax(twin->median, least);
         item->bound_max = 3 * fmax(twin->largest, least);
-        if (twin->n < MEDIAN_ROWS)
-            item->bound_max = fmax(item->bound_max, noise[1]);
+        n_measured = twin->n;
     } else if (g->floor > 0) {
         item->bound_source = ASSAY_BOUND_FLOOR;
         item->bound_median = 3 * g->floor;
         item->bound_max = 12 * g->floor;
+        n_measured = n_rows;
     } else {
         item->bound_source = ASSAY_BOUND_ANALYTIC;
         item->bound_median = noise[0];
         item->bound_max = noise[1];
     }
+    /* What was measured on few rows may be small by luck. */
+    if (n_measured < MEDIAN_ROWS)
+        item->bound_max = fmax(item->bound_max, noise[1]);
 }
 
 /* Median and largest against the bounds; NaN passes nothing. */
@@ -478,7 +483,7 @@ static assay_status judge_rows(group *g)
     if (use_twin)
         ASSAY_TRY(collect(&twin, g, TWIN, TWIN_HERE, without));
     item->n_rows = g->n;
-    set_bounds(item, g, use_twin ? &twin : NULL);
+    set_bounds(item, g, use_twin ? &twin : NULL, mine.n);
     judge(item, &mine);
     if (g->mask_pair >= 0) {
         item->judged = true;
