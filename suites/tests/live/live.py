@@ -204,11 +204,11 @@ def cost(model, out, device):
             ("prefill", len(TOKENS), lambda: model(input_ids=torch.tensor([TOKENS], device=device), use_cache=False))):
         seconds(step, device, 20)
         plain, probed = [], []
-        for turn in range(5):
-            plain.append(seconds(step, device, 64))
+        for turn in range(3):
+            plain.append(seconds(step, device, 32))
             with assay_torch.capture(model, os.path.join(out, "cost.h5"), tier="stats", prompt="cost"):
-                seconds(step, device, 20)
-                probed.append(seconds(step, device, 128))
+                seconds(step, device, 16)
+                probed.append(seconds(step, device, 64))
         os.unlink(os.path.join(out, "cost.h5"))
         rows[what] = {"tokens": ids, "plain_ms": 1e3 * min(plain), "stats_ms": 1e3 * min(probed),
                       "ratio": min(probed) / min(plain), "ratios": [b / a for a, b in zip(plain, probed)]}
