@@ -112,7 +112,7 @@ static assay_status tell_bases(assay_engine *e)
     return assay_cuda_sync(d->stream);
 }
 
-assay_status assay_device_reset(assay_engine *e, int sequence)
+static assay_status poison_caches(assay_engine *e, int sequence)
 {
     assay_device *d = e->device;
     uint32_t word = assay_poison_f32(CACHE_OWNER);
@@ -122,11 +122,18 @@ assay_status assay_device_reset(assay_engine *e, int sequence)
             float *at = d->caches[kind][layer];
             if (at && sequence < 0)
                 ASSAY_TRY(assay_device_fill(d->stream, at, word, cache_floats(e, kind)));
-            else if (at && !d->n_pages) /* who gets its pages next writes them first */
+            else if (at)
                 ASSAY_TRY(assay_device_fill(d->stream, at + sequence * n, word, n));
         }
     }
     return assay_cuda_sync(d->stream);
+}
+
+/* Pages that are given back keep their rows: a prefix may be found again, and who gets a page for
+ * something else writes a row before it is read. */
+assay_status assay_device_reset(assay_engine *e, int sequence)
+{
+    return e->device->n_pages ? ASSAY_OK : poison_caches(e, sequence);
 }
 
 assay_status assay_device_move_cache(assay_engine *e)
@@ -178,7 +185,7 @@ static assay_status open_parts(assay_engine *e)
     ASSAY_TRY(open_pages(e));
     ASSAY_TRY(open_caches(e));
     ASSAY_TRY(tell_bases(e));
-    ASSAY_TRY(assay_device_reset(e, -1));
+    ASSAY_TRY(poison_caches(e, -1));
     d->owns_layers = true;
     d->own_bytes = OWN_BYTES;
     int part = e->options.key_split ? e->options.key_split : POSITIONS_PER_SPLIT;
