@@ -162,8 +162,9 @@ static assay_status add_rate(assay_result *result, const char *name, const char 
 }
 
 /* The design's floor for a table of faults that may be shipped. */
-static assay_status add_rates(assay_result *result, const tally *t, int n_trials)
+static assay_status add_rates(assay_result *result, const tally *t, const assay_campaign *c)
 {
+    int n_trials = c->n;
     ASSAY_TRY(add_row(result, "runs", t->broken ? ASSAY_VERDICT_INCONCLUSIVE : ASSAY_VERDICT_PASS,
                       "%d of %d runs came to an end", n_trials - t->broken, n_trials));
     ASSAY_TRY(add_row(result, "clean runs",
@@ -178,6 +179,9 @@ static assay_status add_rates(assay_result *result, const tally *t, int n_trials
         add_rate(result, "home", "visible plants found at their home", t->home, t->visible, 0.98));
     ASSAY_TRY(add_rate(result, "class", "visible plants of the right class", t->class_right,
                        t->visible, 0.95));
+    if (c->options.classes)
+        return add_row(result, "pairs", ASSAY_VERDICT_SKIP, "%s",
+                       "no pairs are planted where classes are asked for");
     return add_rate(result, "pairs", "pairs apart, nothing else found", t->pairs_right, t->pairs,
                     0.95);
 }
@@ -213,7 +217,7 @@ assay_status assay_campaign_report(assay_result *result, const assay_campaign *c
     json_object_set_new(result->extra, "misses", misses);
     json_object_set_new(result->extra, "invisible", invisible);
     if (s == ASSAY_OK)
-        s = add_rates(result, &t, campaign->n);
+        s = add_rates(result, &t, campaign);
     if (s == ASSAY_OK)
         s = add_classes(result, &t);
     if (s == ASSAY_OK && t.elsewhere)
