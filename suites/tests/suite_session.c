@@ -215,7 +215,8 @@ START_TEST(session_refuses_in_words)
     const char *path = data_scratch("refused.h5");
     assay_session *s, *other;
     const float x[6] = {1, 2, 3, 4, 5, 6};
-    const int64_t dims[] = {3, 2}, empty[] = {3, 0}, huge[] = {INT64_MAX / 2, INT64_MAX / 2};
+    const int64_t dims[] = {3, 2}, five[] = {1, 1, 1, 3, 2}, empty[] = {3, 0},
+                  huge[] = {INT64_MAX / 2, INT64_MAX / 2};
     assay_session_options o = assay_session_options_default();
     o.tier = "everything";
     SESSION_FAILS(129, "unknown tier", assay_session_open(&other, path, &o));
@@ -235,7 +236,7 @@ START_TEST(session_refuses_in_words)
     SESSION_FAILS(128, "nearest: attn.q_a",
                   assay_session_show_dense(s, "blk.0.attn.qa", x, ASSAY_TYPE_F32, 2, dims));
     SESSION_FAILS(129, "type 99", assay_session_show_dense(s, "embed", x, 99, 2, dims));
-    SESSION_FAILS(129, "5 axes", assay_session_show_dense(s, "embed", x, ASSAY_TYPE_F32, 5, dims));
+    SESSION_FAILS(129, "5 axes", assay_session_show_dense(s, "embed", x, ASSAY_TYPE_F32, 5, five));
     SESSION_FAILS(129, "axis 1 has 0",
                   assay_session_show_dense(s, "embed", x, ASSAY_TYPE_F32, 2, empty));
     SESSION_FAILS(129, "too large",
