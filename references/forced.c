@@ -404,7 +404,7 @@ static assay_dtype format_of(const assay_forced *f, const assay_judged *j, int64
 {
     assay_dtype run = assay_run_about(f->run)->dtype;
     assay_dtype shown = assay_floor_format(f->got, n);
-    if (assay_dtype_mantissa(run) >= 24 || j->n_interval > 0)
+    if (assay_dtype_mantissa(run) >= 24 || j->n_interval > 0 || j->seen->is_rescaled)
         return run;
     return shown == run || shown == ASSAY_DTYPE_BF16 ? run : ASSAY_DTYPE_F32;
 }

@@ -19,10 +19,17 @@ enum {
 static const char *const orders[] = {"",         "pairs", "pairs-all", "pairs-first",
                                      "hadamard", "keys",  "nope-over", "residual"};
 
-static int order_of(const char *text)
+/* *is_scaled: the word "scaled" stands alone or behind the order. */
+static int order_of(bool *is_scaled, const char *text)
 {
+    static const char scaled[] = "scaled";
+    size_t n = strlen(text), word = sizeof scaled - 1;
+    *is_scaled = n >= word && !strcmp(text + n - word, scaled) &&
+                 (n == word || (n > word + 1 && text[n - word - 1] == ' '));
+    if (*is_scaled)
+        n = n == word ? 0 : n - word - 1;
     for (int i = 0; i < (int)(sizeof orders / sizeof *orders); i++)
-        if (!strcmp(orders[i], text))
+        if (strlen(orders[i]) == n && !strncmp(orders[i], text, n))
             return i;
     return -1;
 }
@@ -303,14 +310,28 @@ static assay_status plan_order(assay_plan *plan, int order, int64_t rope,
     return ASSAY_OK;
 }
 
+/* What undoes the scale of a stream that the profile keeps scaled. */
+static assay_status plan_factor(assay_plan *plan, const assay_sizes *sizes,
+                                const assay_profile *profile)
+{
+    double scale = profile ? profile->residual_scale : 1;
+    plan->factor = isnan(scale) ? sizes->routed_scale : 1 / scale;
+    if (!(plan->factor > 0))
+        return assay_fail(ASSAY_BAD_SHAPE, "the stream is kept times 1 / the scale of routed "
+                                           "experts, which is not known (the model's sizes help: "
+                                           "--model)");
+    return ASSAY_OK;
+}
+
 assay_status assay_layout_plan(assay_plan *out, const assay_layout *layout, const char *point_axes,
                                const int64_t *dims, int n_dims, const assay_sizes *sizes,
                                const assay_profile *profile)
 {
-    assay_plan plan = {.n_keys = sizes->of['S']};
+    assay_plan plan = {.n_keys = sizes->of['S'], .factor = 1};
     char letters[ASSAY_LAYOUT_AXES + 1], result[ASSAY_LAYOUT_AXES + 1];
+    bool is_scaled;
     plan.n = split_axes(letters, result, layout->axes, point_axes);
-    int order = order_of(layout->order);
+    int order = order_of(&is_scaled, layout->order);
     if (plan.n < 0 || order < 0)
         return assay_fail(ASSAY_USAGE, "layout '%s' '%s' cannot be read", layout->axes,
                           layout->order);
@@ -339,6 +360,8 @@ assay_status assay_layout_plan(assay_plan *out, const assay_layout *layout, cons
         plan.dims[o] = plan.length[plan.from[o]];
     }
     ASSAY_TRY(plan_order(&plan, order, sizes->of['R'], profile));
+    if (is_scaled)
+        ASSAY_TRY(plan_factor(&plan, sizes, profile));
     *out = plan;
     return ASSAY_OK;
 }
@@ -347,13 +370,14 @@ assay_status assay_layout_check(const assay_layout *layout)
 {
     char letters[ASSAY_LAYOUT_AXES + 1], result[ASSAY_LAYOUT_AXES + 1];
     assay_plan scratch = {.n = 0};
+    bool is_scaled;
     if (split_axes(letters, result, layout->axes, "T") < 0)
         return assay_fail(ASSAY_USAGE, "axes '%s': expected at most %d capital letters",
                           layout->axes, ASSAY_LAYOUT_AXES);
-    if (order_of(layout->order) < 0)
+    if (order_of(&is_scaled, layout->order) < 0)
         return assay_fail(ASSAY_USAGE,
                           "order '%s' is unknown (known: pairs, pairs-all, pairs-first, hadamard, "
-                          "keys, nope-over, residual)",
+                          "keys, nope-over, residual; \"scaled\" alone or behind one)",
                           layout->order);
     if (layout->axes[0] && !take_all(&scratch, letters, layout->take, NULL))
         return assay_fail(ASSAY_USAGE, "take '%s' cannot be read (example: \"R=K[-R:]\")",
@@ -364,7 +388,7 @@ assay_status assay_layout_check(const assay_layout *layout)
 void assay_plan_identity(assay_plan *out, const int64_t *dims, int n_dims)
 {
     ASSAY_BUG_IF(n_dims > ASSAY_MAX_DIMS);
-    assay_plan plan = {.n = n_dims, .n_out = n_dims};
+    assay_plan plan = {.n = n_dims, .n_out = n_dims, .factor = 1};
     for (int i = 0; i < n_dims; i++) {
         plan.size[i] = plan.length[i] = plan.dims[i] = dims[i];
         plan.from[i] = i;
@@ -375,7 +399,8 @@ void assay_plan_identity(assay_plan *out, const int64_t *dims, int n_dims)
 bool assay_plan_is_identity(const assay_plan *plan)
 {
     int behind = -1;
-    bool same = plan->order == ORDER_NONE && assay_plan_n_in(plan) == assay_plan_n_out(plan);
+    bool same = plan->order == ORDER_NONE && plan->factor == 1 &&
+                assay_plan_n_in(plan) == assay_plan_n_out(plan);
     for (int i = 0; i < plan->n; i++)
         same = same && plan->start[i] == 0 && plan->length[i] == plan->size[i];
     for (int i = 0; i < plan->n_out; i++) {
@@ -467,6 +492,8 @@ void assay_plan_apply(double *out, const double *in, const assay_plan *plan)
         return;
     }
     gather(out, in, plan);
+    for (int64_t i = 0; plan->factor != 1 && i < assay_plan_n_out(plan); i++)
+        out[i] *= plan->factor;
     if (plan->order == ORDER_NONE || plan->order == ORDER_NOPE_OVER || plan->n_out == 0)
         return;
     int64_t width = plan->dims[plan->n_out - 1], n = assay_plan_n_out(plan);

@@ -25,6 +25,8 @@
  *                         rotary part before rotation is in the projection alone)
  *            residual     the tensor's second half, "<name>.out1", is added (vLLM and SGLang
  *                         return the stream as hidden + residual)
+ *            scaled       alone or behind another order: times the scale of the stream, where the
+ *                         profile keeps it scaled (residual_scale): the factor is undone
  *            keys         selected key positions: those >= S (padding of the cache) dropped, rows
  *                         filled up with -1 to min(X, S)
  *
@@ -51,7 +53,8 @@ typedef struct assay_layout {
 } assay_layout;
 
 typedef struct assay_sizes {
-    int64_t of[128]; /* by letter; 0: unknown */
+    int64_t of[128];     /* by letter; 0: unknown */
+    double routed_scale; /* of the weights of experts; 0: unknown */
 } assay_sizes;
 
 typedef struct assay_plan {
@@ -67,6 +70,7 @@ typedef struct assay_plan {
     int64_t pairs_from; /* first channel and width of the pairs on the innermost axis */
     int64_t pairs_n;
     int64_t n_keys;
+    double factor; /* of every value that comes out; 1: none */
 } assay_plan;
 
 /* Binds the letters of `axes` to dims, where each stored axis is one letter and T is the step's

@@ -25,7 +25,8 @@ assay_run_sizes assay_run_sizes_of(const assay_hparams *h)
                              .index_n_head = h->index_n_head,
                              .n_layer_dense = h->n_layer_dense,
                              .is_mla = h->is_mla,
-                             .is_moe = h->n_expert > 0};
+                             .is_moe = h->n_expert > 0,
+                             .routed_scale = h->weights_scale};
 }
 
 void assay_run_close(assay_run *run)

@@ -32,7 +32,8 @@ typedef struct assay_profile {
     bool index_hadamard; /* orthonormal Hadamard on the indexer's q and k after rotation (undone on
                             import) */
     bool activations_q8; /* products round activations to 8-bit blocks, as the weight's type asks */
-    double residual_scale; /* the stream is kept times this (1: plain; undone on import) */
+    double residual_scale; /* the stream is kept times this (1: plain; NaN: times 1 / the scale of
+                              routed experts; undone on import) */
     bool cache_rope_first; /* [rotary|latent] instead of [latent|rotary] */
 } assay_profile;
 
@@ -55,6 +56,7 @@ typedef struct assay_seen {
     double floor;      /* of a reference: relative L2 that float32 rounding alone makes here; 0: not
                           recorded */
     double floor_bf16; /* the same for bfloat16 */
+    bool is_rescaled;  /* multiplied on import: its bits do not show the format it was made in */
 } assay_seen;
 
 typedef struct assay_run_step {
@@ -97,6 +99,7 @@ typedef struct assay_run_info {
 typedef struct assay_run_sizes {
     int n_head, n_head_kv, d_nope, d_rope, d_value, n_rank_kv, index_n_head, n_layer_dense;
     bool is_mla, is_moe;
+    double routed_scale; /* of the weights of experts (1: none) */
 } assay_run_sizes;
 
 assay_run_sizes assay_run_sizes_of(const assay_hparams *hparams);

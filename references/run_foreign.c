@@ -77,6 +77,7 @@ static void take_hints(assay_dump *d)
         int size;
     } rows[] = {{'H', s->n_head},  {'G', s->n_head_kv}, {'N', s->d_nope},      {'R', s->d_rope},
                 {'V', s->d_value}, {'L', s->n_rank_kv}, {'I', s->index_n_head}};
+    d->sizes.routed_scale = s->routed_scale;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].size > 0 && !d->sizes.of[(int)rows[i].letter])
             d->sizes.of[(int)rows[i].letter] = rows[i].size;
@@ -171,6 +172,7 @@ static assay_status fill_entry(assay_dump *d, int step, const char *path, const 
     e->seen.n_dims = plan->n_out;
     e->seen.origin = info->dtype >= ASSAY_DTYPE_I8 ? ASSAY_DTYPE_I32 : d->run->info.dtype;
     e->seen.has_values = true;
+    e->seen.is_rescaled = plan->factor != 1;
     memcpy(e->seen.dims, plan->dims, sizeof plan->dims);
     e->plan = *plan;
     e->source.info = *info;
@@ -357,11 +359,15 @@ static void clear(assay_dump *d)
     free(d->all);
 }
 
-static assay_status choose_profile(assay_run *run, const char *name)
+static assay_status choose_profile(assay_dump *d, const char *name)
 {
+    assay_run *run = d->run;
+    bool is_scaled =
+        !strncmp(run->info.producer, "vllm", 4) && d->is_mla && run->info.dtype == ASSAY_DTYPE_F16;
     const assay_profile *profile =
-        name ? assay_profile_find(name)
-             : assay_profile_for(run->info.producer, run->info.model_class);
+        name        ? assay_profile_find(name)
+        : is_scaled ? assay_profile_find("vllm-f16")
+                    : assay_profile_for(run->info.producer, run->info.model_class);
     if (!profile)
         return assay_fail(ASSAY_USAGE, "unknown profile '%s'", name);
     run->profile = *profile;
@@ -387,7 +393,7 @@ assay_status assay_run_open_foreign(assay_run *run, int file, const assay_run_op
     }
     ASSAY_GO(assay_dump_unite_names(&d));
     assay_dump_recognise(&d);
-    ASSAY_GO(choose_profile(run, options->profile));
+    ASSAY_GO(choose_profile(&d, options->profile));
     ASSAY_GO(learn_sizes(&d));
     ASSAY_GO(map_prompts(&d));
 out:

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "engine/engine.h"
+#include "engine/hparams.h"
 #include "probes/capture.h"
 #include "references/oracle/oracle.h"
 
@@ -64,11 +65,17 @@ static assay_status diagnose(assay_result *result, const char *capture, const ch
     assay_run *run = NULL;
     assay_run_options how = assay_run_options_default();
     const char *paths[] = {capture};
+    assay_hparams hparams;
+    assay_run_sizes sizes;
     assay_status s;
     how.profile = profile;
     ASSAY_TRY(assay_result_init(result, "diagnose"));
     ASSAY_GO(assay_gguf_open(&file, model));
     ASSAY_GO(assay_oracle_open(&oracle, file, 0));
+    if (assay_hparams_read(&hparams, file) == ASSAY_OK) {
+        sizes = assay_run_sizes_of(&hparams);
+        how.sizes = &sizes;
+    }
     ASSAY_GO(assay_run_open(&run, paths, 1, &how));
     options->file = file;
     options->forced.last_layer = -1;
