@@ -41,6 +41,21 @@ static void slurp(char *out, size_t room, const char *path, bool from_end)
     fclose(file);
 }
 
+/* RssAnon of a process; 0 when the kernel does not say. */
+static long anonymous_kb(pid_t process)
+{
+    char path[64], line[256];
+    long kb = 0;
+    snprintf(path, sizeof path, "/proc/%ld/status", (long)process);
+    FILE *file = fopen(path, "r");
+    while (file && fgets(line, sizeof line, file))
+        if (sscanf(line, "RssAnon: %ld", &kb) == 1)
+            break;
+    if (file)
+        fclose(file);
+    return kb;
+}
+
 _Noreturn static void become(int tool, const char *const *words, const child_options *options)
 {
     const char *shim = getenv(options->fail_io_at ? "ASSAY_FAIL_IO" : "ASSAY_FAIL_ALLOC");
@@ -85,9 +100,12 @@ bool child_run(child_end *end, const char *const *words, const child_options *op
         become(tool, words, options);
     }
     int status = 0;
+    end->anon_kb = 0;
     while (waitpid(child, &status, WNOHANG) == 0) {
         if (options->kill_after_ms > 0 && now_ms() - from >= options->kill_after_ms)
             kill(child, SIGKILL);
+        long kb = options->watch_memory ? anonymous_kb(child) : 0;
+        end->anon_kb = kb > end->anon_kb ? kb : end->anon_kb;
         usleep(200);
     }
     close(tool);

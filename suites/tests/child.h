@@ -13,12 +13,14 @@ typedef struct child_options {
     long fail_at;         /* the allocation of this number fails; 0: none */
     long fail_io_at;      /* the input or output call of this number fails; -1: they are counted */
     bool as_nobody;       /* where the tests run as root: as a user who owns nothing */
+    bool watch_memory;    /* anon_kb is sampled while it runs */
 } child_options;
 
 typedef struct child_end {
     bool was_killed;  /* by us */
     int signal, exit; /* signal 0: it ended by itself */
     double ms;
+    long anon_kb;      /* most RssAnon that was seen: memory without the pages of mapped files */
     char errors[4096]; /* end of its standard error */
     char output[8192]; /* start of its standard output */
 } child_end;
