@@ -201,9 +201,10 @@ static assay_status follow_selection_sizes(assay_forced *f)
     return ASSAY_OK;
 }
 
-/* The values of one step that can be judged, in the order in which an engine makes them. */
+/* The values of one step that can be judged, in the order in which an engine makes them. Layers
+ * that are not judged are still what the others have as inputs. */
 static assay_status list_step(const assay_seen ***out, int *n, assay_forced *f, int prompt,
-                              int step)
+                              int step, bool all_layers)
 {
     int total = assay_run_n_seen(f->run, prompt, step);
     const assay_seen **list;
@@ -213,21 +214,26 @@ static assay_status list_step(const assay_seen ***out, int *n, assay_forced *f, 
         const assay_seen *seen = assay_run_seen_at(f->run, prompt, step, i);
         char name[ASSAY_POINT_NAME_BYTES];
         assay_point_format(name, seen->point, seen->layer);
-        if (!wanted_layer(f, seen->layer))
+        if (!all_layers && !wanted_layer(f, seen->layer))
             continue;
         bool is_part = seen->rank >= 0 && !seen->partial;
         if (is_part && assay_run_find(f->run, prompt, step, seen->point, seen->layer))
             continue; /* judged within the whole */
-        if (seen->partial || seen->rank >= 0)
+        bool is_judgeable =
+            !seen->partial && seen->rank < 0 && seen->has_values &&
+            assay_oracle_has_point(f->oracle, seen->point, seen->layer, f->latent[prompt]);
+        if (is_judgeable)
+            list[(*n)++] = seen;
+        else if (!wanted_layer(f, seen->layer))
+            continue;
+        else if (seen->partial || seen->rank >= 0)
             text_add(&f->unjudged, "%s: the share of one rank, before the ranks are put together",
                      name);
         else if (!seen->has_values)
             text_add(&f->unjudged, "%s: only statistics were kept", name);
-        else if (!assay_oracle_has_point(f->oracle, seen->point, seen->layer, f->latent[prompt]))
+        else
             text_add(&f->unjudged, "%s ('%s'): this model has no such point on the %s path", name,
                      seen->source ? seen->source : "", f->latent[prompt] ? "latent" : "expanded");
-        else
-            list[(*n)++] = seen;
     }
     qsort(list, (size_t)*n, sizeof *list, by_flow);
     *out = list;
@@ -239,7 +245,7 @@ static assay_status put_step(assay_forced *f, int prompt, int step)
     const assay_seen **list;
     int n;
     assay_status s = ASSAY_OK;
-    ASSAY_TRY(list_step(&list, &n, f, prompt, step));
+    ASSAY_TRY(list_step(&list, &n, f, prompt, step, true));
     /* what is put is an input only once an op asks for it */
     bool marks = assay_run_mark_reads(f->run, false);
     for (int i = 0; i < n && s == ASSAY_OK; i++)
@@ -507,7 +513,7 @@ static assay_status judge_step(assay_forced *f, int prompt, int step, bool *nonf
 {
     const assay_seen **list;
     int n;
-    ASSAY_TRY(list_step(&list, &n, f, prompt, step));
+    ASSAY_TRY(list_step(&list, &n, f, prompt, step, false));
     assay_status s = ASSAY_OK;
     for (int i = 0; i < n && s == ASSAY_OK; i++) {
         const assay_seen *before = i > 0 ? list[i - 1] : NULL;

@@ -141,6 +141,12 @@ static assay_status set_numbers(assay_finding *f, assay_diagnosis *d, int index)
     return set_first_bad(f, d, index);
 }
 
+/* One finding about all weights of the file. */
+static bool is_of_model(const assay_located *l)
+{
+    return !strcmp(l->family, "model");
+}
+
 static const char *plural(int n)
 {
     return n == 1 ? "" : "s";
@@ -163,7 +169,7 @@ static assay_status add_evidence(assay_finding *f, const assay_diagnosis *d, con
     if (n_places > 1)
         ASSAY_TRY(assay_strings_add(&f->evidence, "the same at %d place%s (layers, steps, prompts)",
                                     n_places, plural(n_places)));
-    if (n_merged > 0 && strcmp(l->family, "model") != 0)
+    if (n_merged > 0 && !is_of_model(l))
         ASSAY_TRY(assay_strings_add(&f->evidence,
                                     "%d more value%s differ%s and belong%s to this: they come from "
                                     "wrong values of this op, or their steps have fewer points or "
@@ -199,6 +205,10 @@ static assay_status set_words(assay_finding *f, const assay_located *l)
         ASSAY_TRY(set_text(&f->sentence, "%s: %s (%s %s)", f->point, l->kind, where, layers));
     else
         ASSAY_TRY(set_text(&f->sentence, "%s: %s", f->point, l->kind));
+    if (is_of_model(l))
+        return set_text(&f->advice,
+                        "Ask first whether MODEL is the file that was run: compare version, "
+                        "quantization and SHA-256. If it is, the engine loaded something else.");
     return set_text(&f->advice, "%s", fault->advice);
 }
 
@@ -222,6 +232,8 @@ static assay_status make_finding(assay_result *result, assay_diagnosis *d, int f
             for (int k = 0; k < d->n; k++)
                 if (d->homes[k].merged == i) {
                     n_merged++;
+                    if (is_of_model(l) && judged_of(d, k)->layer >= 0)
+                        ASSAY_GO(assay_numbers_add(&f.layers, judged_of(d, k)->layer));
                     ASSAY_GO(assay_numbers_add(&f.steps, judged_of(d, k)->step));
                     ASSAY_GO(assay_strings_add_once(
                         &f.prompts,

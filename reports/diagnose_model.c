@@ -2,6 +2,7 @@
  * Findings about the whole model: weights that are not those of the file, another number of experts
  * than the file says.
  */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,15 +83,19 @@ static tally count_all(const assay_diagnosis *d)
     return t;
 }
 
-/* The home that stands for all: the product with the largest error. -1: none. */
+/* The home that stands for all: the first product, in the order of the flow, whose error is no less
+ * than half of the largest. -1: none. */
 static int spokesman(const assay_diagnosis *d)
 {
-    int first = -1;
+    double largest = 0;
+    for (int i = 0; i < d->n; i++)
+        if (d->homes[i].merged < 0 && is_product(d, d->homes[i].index))
+            largest = fmax(largest, judged_of(d, i)->rel);
     for (int i = 0; i < d->n; i++)
         if (d->homes[i].merged < 0 && is_product(d, d->homes[i].index) &&
-            (first < 0 || judged_of(d, i)->rel > judged_of(d, first)->rel))
-            first = i;
-    return first;
+            2 * judged_of(d, i)->rel >= largest)
+            return i;
+    return -1;
 }
 
 static bool has_weight(const assay_diagnosis *d, int position)
@@ -124,7 +129,7 @@ assay_status assay_diagnosis_other_weights(assay_diagnosis *d)
         return ASSAY_OK; /* another layer's weights, of this file */
     l->fault = ASSAY_FAULT_WEIGHT_SOURCE;
     l->confidence = 0.9;
-    l->explained = 0;
+    l->explained = NAN; /* no values of that file are at hand */
     l->shape[0] = l->second[0] = '\0';
     snprintf(l->kind, sizeof l->kind, "weights of another model file");
     snprintf(l->family, sizeof l->family, "model");

@@ -128,6 +128,12 @@ int assay_cmd_diagnose(int argc, char **argv)
     assay_progress_begin("diagnose");
     ASSAY_GO(assay_options_result(&result, &common));
     ASSAY_GO(open_model(&m, o.model));
+    int n_layers = assay_oracle_shape_of(m.oracle)->n_layer;
+    if (o.first_layer >= n_layers) {
+        s = assay_fail(ASSAY_USAGE, "--layers begins at %d, and the model has layers 0-%d",
+                       o.first_layer, n_layers - 1);
+        goto out;
+    }
     common.sizes = sizes_of(&sizes, m.file);
     ASSAY_GO(assay_options_run(&run, &common, common.args, common.n_args));
     ASSAY_GO(assay_result_describe_model(&result, m.file));
