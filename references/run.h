@@ -163,7 +163,7 @@ typedef struct assay_stored {
 
 /* The same values as assay_run_read gives, without a copy where the file holds them in one piece.
  * Alive as long as the run, until assay_stored_clear. A file that is cut short by somebody else
- * meanwhile ends the process (SIGBUS). */
+ * meanwhile ends the process as engine/base/mapping.h says. */
 assay_status assay_run_look(assay_stored *out, const assay_run *run, const assay_seen *seen);
 void assay_stored_clear(assay_stored *stored);
 /* Values [first, first + n) as float64; format F64: the pointer itself, else widened into room. */

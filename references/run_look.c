@@ -2,37 +2,21 @@
  * Values as they lie: mapped where a file holds them in one piece and in canonical layout, so that
  * they are read but once, by whoever needs them.
  */
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "engine/base/wide.h"
 #include "references/run_private.h"
 
 void assay_run_map(assay_run_file *file)
 {
-    struct stat st;
-    int fd = open(file->path, O_RDONLY);
-    if (fd < 0)
-        return;
-    if (!fstat(fd, &st) && S_ISREG(st.st_mode) && st.st_size > 0) {
-        void *map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
-        if (map != MAP_FAILED) {
-            file->map = map;
-            file->n_map = (size_t)st.st_size;
-        }
-    }
-    close(fd);
+    if (assay_mapping_open(&file->mapping, file->path) != ASSAY_OK)
+        file->mapping = (assay_mapping){0}; /* then it is read through HDF5 */
 }
 
 void assay_run_unmap(assay_run_file *file)
 {
-    if (file->map)
-        munmap((void *)file->map, file->n_map);
-    file->map = NULL;
+    assay_mapping_close(&file->mapping);
 }
 
 /* Format of the numbers as they lie in the file; ASSAY_DTYPE_COUNT: not one of those here. */
@@ -58,9 +42,10 @@ static assay_status look_at_map(assay_stored *out, const assay_run *run, const a
     const assay_run_file *file = &run->files[source->file];
     size_t at = (size_t)source->info.offset, size = assay_dtype_bytes(dtype),
            n = (size_t)source->info.count * size;
-    if (!file->map || at % size || at > file->n_map || n > file->n_map - at)
+    if (!file->mapping.bytes || at % size || at > file->mapping.n_bytes ||
+        n > file->mapping.n_bytes - at)
         return ASSAY_OK;
-    const char *data = (const char *)file->map + at;
+    const char *data = (const char *)file->mapping.bytes + at;
     ASSAY_TRY(assay_run_check(run, source, data));
     if (run->marks_reads)
         assay_run_mark(run, &e->seen);

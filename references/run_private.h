@@ -4,6 +4,7 @@
 #ifndef ASSAY_REFERENCES_RUN_PRIVATE_H
 #define ASSAY_REFERENCES_RUN_PRIVATE_H
 
+#include "engine/base/mapping.h"
 #include "probes/hdf5.h"
 #include "references/layout.h"
 #include "references/names.h"
@@ -62,8 +63,7 @@ typedef struct assay_run_file {
     char *path;
     hid_t id;
     int rank;
-    const void *map; /* the whole file; NULL: it could not be mapped */
-    size_t n_map;
+    assay_mapping mapping; /* the whole file; no bytes: it could not be mapped */
 } assay_run_file;
 
 struct assay_run {
