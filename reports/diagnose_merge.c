@@ -152,8 +152,35 @@ static const char *plural(int n)
     return n == 1 ? "" : "s";
 }
 
+/* Values that a finding holds, told apart by where they are. */
+typedef struct place_count {
+    int n_places; /* explained by its class */
+    int n_here;   /* wrong at the same points in other steps, which show fewer ops before them */
+    int n_after;  /* wrong at points that this op lies before */
+    int n_judged; /* at the finding's points, wrong or not */
+} place_count;
+
+static bool has_point(const assay_finding *f, const assay_judged *j)
+{
+    char name[ASSAY_POINT_NAME_BYTES];
+    assay_point_format(name, j->point, j->layer);
+    for (int i = 0; i < f->points.n; i++)
+        if (!strcmp(f->points.items[i], name))
+            return true;
+    return false;
+}
+
+static void count_judged(place_count *count, const assay_finding *f, const assay_diagnosis *d,
+                         bool is_handed_over)
+{
+    for (int i = 0; i < assay_forced_n(d->forced); i++) {
+        const assay_judged *j = assay_forced_at(d->forced, i);
+        count->n_judged += (j->against != NULL) == is_handed_over && has_point(f, j);
+    }
+}
+
 static assay_status add_evidence(assay_finding *f, const assay_diagnosis *d, const assay_located *l,
-                                 int n_places, int n_merged)
+                                 const place_count *count)
 {
     const assay_judged *j = assay_forced_at(d->forced, l->index);
     char points[ASSAY_POINT_NAME_BYTES];
@@ -166,16 +193,23 @@ static assay_status add_evidence(assay_finding *f, const assay_diagnosis *d, con
                                 strncmp(j->why, "whole: ", 7) ? j->why : j->why + 7));
     if (l->second[0])
         ASSAY_TRY(assay_strings_add(&f->evidence, "%s", l->second));
-    if (n_places > 1)
-        ASSAY_TRY(assay_strings_add(&f->evidence, "the same at %d place%s (layers, steps, prompts)",
-                                    n_places, plural(n_places)));
-    if (n_merged > 0 && !is_of_model(l))
+    bool of_model = is_of_model(l);
+    int n_wrong = count->n_places + (of_model ? 0 : count->n_here);
+    const char *all = n_wrong == count->n_judged ? "all " : "";
+    if (count->n_here > 0 && !of_model)
         ASSAY_TRY(assay_strings_add(&f->evidence,
-                                    "%d more value%s differ%s and belong%s to this: they come from "
-                                    "wrong values of this op, or their steps have fewer points or "
-                                    "rows, and this op is among those between",
-                                    n_merged, plural(n_merged), n_merged == 1 ? "s" : "",
-                                    n_merged == 1 ? "s" : ""));
+                                    "wrong at %s%d places (layers, steps, prompts); judged by "
+                                    "the %d of them that show most of what was read",
+                                    all, n_wrong, count->n_places));
+    else if (n_wrong > 1)
+        ASSAY_TRY(assay_strings_add(
+            &f->evidence, "the same at %s%d places (layers, steps, prompts)", all, n_wrong));
+    if (count->n_after > 0 && !of_model)
+        ASSAY_TRY(assay_strings_add(&f->evidence,
+                                    "%d value%s of later points differ%s because of it: this op is "
+                                    "among those that were not captured before them",
+                                    count->n_after, plural(count->n_after),
+                                    count->n_after == 1 ? "s" : ""));
     return ASSAY_OK;
 }
 
@@ -219,19 +253,22 @@ static assay_status make_finding(assay_result *result, assay_diagnosis *d, int f
     char name[ASSAY_POINT_NAME_BYTES];
     assay_located *l = &d->homes[first];
     const assay_judged *j = judged_of(d, first);
-    int n_places = 0, n_merged = 0;
+    place_count count = {0};
     assay_status s = ASSAY_OK;
     assay_finding_init(&f);
     for (int i = first; i < d->n; i++)
         if (!used[i] && d->homes[i].merged < 0 && same_finding(&d->homes[i], l)) {
             used[i] = true;
-            n_places++;
+            count.n_places++;
             ASSAY_GO(add_place(&f, d, judged_of(d, i)));
             for (int k = 0; k < d->homes[i].ranks.n; k++)
                 ASSAY_GO(assay_numbers_add(&f.ranks, d->homes[i].ranks.items[k]));
             for (int k = 0; k < d->n; k++)
                 if (d->homes[k].merged == i) {
-                    n_merged++;
+                    const assay_judged *at = judged_of(d, k), *of = judged_of(d, i);
+                    bool here = at->point == of->point && at->layer == of->layer;
+                    count.n_here += here;
+                    count.n_after += !here;
                     if (is_of_model(l) && judged_of(d, k)->layer >= 0)
                         ASSAY_GO(assay_numbers_add(&f.layers, judged_of(d, k)->layer));
                     ASSAY_GO(assay_numbers_add(&f.steps, judged_of(d, k)->step));
@@ -250,7 +287,8 @@ static assay_status make_finding(assay_result *result, assay_diagnosis *d, int f
     f.confidence = l->confidence;
     f.explained = l->explained;
     ASSAY_GO(set_words(&f, l));
-    ASSAY_GO(add_evidence(&f, d, l, n_places, n_merged));
+    count_judged(&count, &f, d, j->against != NULL);
+    ASSAY_GO(add_evidence(&f, d, l, &count));
     if (reproduce)
         ASSAY_GO(set_text(&f.reproduce, "%s", reproduce));
     ASSAY_GO(assay_result_add_finding(result, &f));

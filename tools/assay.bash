@@ -10,7 +10,7 @@ _assay() {
     *:diagnose) words="--help --model --layers --repro --step --profile --names --report --json -q --quiet -v --verbose --threads" ;;
     *:audit) words="--help --ranks --loaded --against --report --json -q --quiet -v --verbose --threads" ;;
     *:import) words="--help -o --output --points --tier --budget --step --profile --names --json -q --quiet -v --verbose --threads" ;;
-    *:show) words="--help --rows --heads --columns --reference --model --step --profile --names --json -q --quiet -v --verbose --threads" ;;
+    *:show) words="--help --rows --heads --columns --reference --model --all --step --profile --names --json -q --quiet -v --verbose --threads" ;;
     *:inspect) words="--help --step --profile --names --json -q --quiet -v --verbose --threads" ;;
     *:explain) words="--help --json -q --quiet -v --verbose --threads" ;;
     *:faults) words="--help -Q --quick -D --device --ranks -C --class --report --json -q --quiet -v --verbose --threads" ;;

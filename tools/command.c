@@ -40,16 +40,26 @@ static size_t difference(const char *a, const char *b)
     return (n_a > n_b ? n_a : n_b) - head - tail;
 }
 
-const char *assay_command_nearest(const char *name)
+const char *assay_nearest(const char *name, assay_name_at_fn *name_at)
 {
-    const char *best = NULL;
+    const char *best = NULL, *known;
     size_t least = 3; /* further away than two letters is no likeness */
-    for (int i = 0; i < N_COMMANDS; i++) {
-        size_t d = difference(name, commands[i].name);
+    for (int i = 0; (known = name_at(i)); i++) {
+        size_t d = difference(name, known);
         if (d < least) {
             least = d;
-            best = commands[i].name;
+            best = known;
         }
     }
     return best;
+}
+
+static const char *command_name(int index)
+{
+    return index < N_COMMANDS ? commands[index].name : NULL;
+}
+
+const char *assay_command_nearest(const char *name)
+{
+    return assay_nearest(name, command_name);
 }

@@ -95,9 +95,14 @@ static void finding(FILE *out, const assay_result *result, const assay_finding *
     fputs("\">", out);
     field(out, "kind", f->kind);
     field(out, "where", assay_summary_where(text, sizeof text, f));
+    field(out, "op", f->op);
     field(out, "last good point before it", f->last_good);
     field(out, "error", assay_summary_error(text, sizeof text, f));
     field(out, "first bad", assay_summary_first_bad(text, sizeof text, f));
+    char *fitted = assay_summary_fitted(f);
+    field(out, "fitted", fitted);
+    free(fitted);
+    field(out, "how sure", assay_summary_sure(text, sizeof text, f));
     for (int i = 0; i < f->evidence.n; i++)
         field(out, "evidence", f->evidence.items[i]);
     field(out, "what to do", f->advice);

@@ -51,8 +51,8 @@ static void finding(FILE *out, int number, const assay_finding *f)
     fputs("\n\n", out);
     put(out, assay_summary_sentence(f));
     fputs("\n\n", out);
-    item(out, "kind", f->kind);
     item(out, "where", assay_summary_where(text, sizeof text, f));
+    item(out, "op", f->op);
     if (f->last_good) {
         fputs("- last good point before it: ", out);
         code(out, f->last_good);
@@ -60,6 +60,10 @@ static void finding(FILE *out, int number, const assay_finding *f)
     }
     item(out, "error", assay_summary_error(text, sizeof text, f));
     item(out, "first bad", assay_summary_first_bad(text, sizeof text, f));
+    char *fitted = assay_summary_fitted(f);
+    item(out, "fitted", fitted);
+    free(fitted);
+    item(out, "how sure", assay_summary_sure(text, sizeof text, f));
     for (int i = 0; i < f->evidence.n; i++)
         item(out, "evidence", f->evidence.items[i]);
     item(out, "what to do", f->advice);

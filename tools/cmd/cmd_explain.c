@@ -1,6 +1,7 @@
 /*
  * assay explain: one fault class: what it is, what to do, how it can be planted.
  */
+#include <ctype.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -58,6 +59,29 @@ static void print(const assay_fault *fault)
     }
 }
 
+static const char *class_name(int index)
+{
+    return index < assay_fault_count() ? assay_fault_at(index)->name : NULL;
+}
+
+/* The class that is meant, in whatever case it was written; else all of them. */
+static assay_status refuse(const char *word)
+{
+    char upper[64] = "", list[1024] = "";
+    size_t n = 0;
+    for (size_t i = 0; word[i] && i + 1 < sizeof upper; i++)
+        upper[i] = (char)toupper((unsigned char)word[i]);
+    const char *nearest = assay_nearest(upper, class_name);
+    if (nearest)
+        return assay_fail(ASSAY_USAGE,
+                          "no class '%s'; did you mean '%s'? `assay list faults` lists "
+                          "them",
+                          word, nearest);
+    for (int i = 0; i < assay_fault_count() && n < sizeof list - 32; i++)
+        n += (size_t)snprintf(list + n, sizeof list - n, " %s", assay_fault_at(i)->name);
+    return assay_fail(ASSAY_USAGE, "no class '%s'; there are:%s", word, list);
+}
+
 int assay_cmd_explain(int argc, char **argv)
 {
     assay_options common;
@@ -71,14 +95,8 @@ int assay_cmd_explain(int argc, char **argv)
         fault = assay_fault_at(of_kind);
     if (!fault && !strcasecmp(common.args[0], unknown.name))
         fault = &unknown;
-    if (!fault) {
-        char list[1024] = "";
-        size_t n = 0;
-        for (int i = 0; i < assay_fault_count() && n < sizeof list - 32; i++)
-            n += (size_t)snprintf(list + n, sizeof list - n, " %s", assay_fault_at(i)->name);
-        return assay_end_failed(
-            &common, assay_fail(ASSAY_USAGE, "no class '%s'; there are:%s", common.args[0], list));
-    }
+    if (!fault)
+        return assay_end_failed(&common, refuse(common.args[0]));
     if (common.json) {
         json_t *json = to_json(fault);
         json_dumpf(json, stdout, JSON_INDENT(2));

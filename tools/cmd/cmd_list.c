@@ -202,6 +202,11 @@ static int print_json(int table)
     return failed ? ASSAY_EXIT_BROKEN : 0;
 }
 
+static const char *table_name(int index)
+{
+    return index < N_TABLES ? tables[index].name : NULL;
+}
+
 int assay_cmd_list(int argc, char **argv)
 {
     assay_options common;
@@ -221,8 +226,9 @@ int assay_cmd_list(int argc, char **argv)
             print_text(t);
             return 0;
         }
-    return assay_end_failed(&common, assay_fail(ASSAY_USAGE,
-                                                "'%s' is not a table; `assay list` "
-                                                "lists them",
-                                                common.args[0]));
+    const char *nearest = assay_nearest(common.args[0], table_name);
+    return assay_end_failed(
+        &common, assay_fail(ASSAY_USAGE, "'%s' is not a table; `assay list` lists them%s%s%s",
+                            common.args[0], nearest ? "; did you mean '" : "",
+                            nearest ? nearest : "", nearest ? "'?" : ""));
 }

@@ -54,8 +54,11 @@ static assay_status pick(const assay_finding **out, const assay_result *result, 
     char *end;
     long n = strtol(number, &end, 10);
     if (end == number || *end || n < 1 || n > result->n_findings)
-        return assay_fail(ASSAY_USAGE, "'%s' is no finding of '%s': it has 1 ... %d", number, path,
-                          result->n_findings);
+        return result->n_findings < 2
+                   ? assay_fail(ASSAY_USAGE, "'%s' is no finding of '%s': it has %s", number, path,
+                                result->n_findings ? "one, 1" : "none")
+                   : assay_fail(ASSAY_USAGE, "'%s' is no finding of '%s': it has 1 ... %d", number,
+                                path, result->n_findings);
     *out = &result->findings[n - 1];
     if (!(*out)->reproduce || strncmp((*out)->reproduce, "assay ", 6) != 0)
         return assay_fail(ASSAY_CANNOT_JUDGE,
@@ -138,7 +141,11 @@ static int write_bundle(const own *o, const assay_options *common)
     assay_result result = {0};
     const assay_finding *finding = NULL;
     assay_status s;
-    if (common->n_args != 2 || !o->output)
+    if (common->n_args == 2 && !o->output)
+        return assay_end_failed(common,
+                                assay_fail(ASSAY_USAGE, "-o BUNDLE.h5 is missing: where the "
+                                                        "bundle is written"));
+    if (common->n_args != 2)
         return assay_end_failed(common,
                                 assay_fail(ASSAY_USAGE,
                                            "'%s' is no bundle: RESULT.json FINDING -o BUNDLE.h5 "

@@ -10,7 +10,7 @@
 #include "tools/options.h"
 #include "tools/progress.h"
 
-enum { KEY_ROWS = 0x400, KEY_HEADS, KEY_COLUMNS, KEY_REFERENCE, KEY_MODEL };
+enum { KEY_ROWS = 0x400, KEY_HEADS, KEY_COLUMNS, KEY_REFERENCE, KEY_MODEL, KEY_ALL };
 
 static const struct argp_option options[] = {
     {"rows", KEY_ROWS, "A-B", 0,
@@ -21,6 +21,8 @@ static const struct argp_option options[] = {
     {"reference", KEY_REFERENCE, "REF", 0, "Shows this capture's numbers underneath", 0},
     {"model", KEY_MODEL, "MODEL", 0,
      "Shows underneath what the op gives in float64 on the inputs it had (GGUF)", 0},
+    {"all", KEY_ALL, NULL, 0,
+     "With --model: every value at the point, not the first wrong one alone (JSON: all)", 0},
     {0}};
 
 typedef struct span {
@@ -30,6 +32,7 @@ typedef struct span {
 typedef struct own {
     span rows, heads, columns;
     const char *reference, *model;
+    bool all;
 } own;
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -50,6 +53,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_MODEL:
         o->model = arg;
+        return 0;
+    case KEY_ALL:
+        o->all = true;
         return 0;
     case ARGP_KEY_END:
         if (o->reference && o->model)
@@ -155,7 +161,7 @@ static void print_head(const char *title, const value *v, const char *prompt, in
         printf("%s%lld", d ? ", " : "", (long long)seen->dims[d]);
     printf("] %s, from %s", assay_dtype_name(seen->origin), seen->source);
     if (seen->hand_over)
-        printf(", hand-over %d", seen->hand_over);
+        printf(", before it was handed over (hand-over %d)", seen->hand_over);
     if (seen->rank >= 0)
         printf(", rank %d", seen->rank);
     if (seen->n_nan > 0 || seen->n_pos_inf > 0 || seen->n_neg_inf > 0 || seen->n_poison > 0)
@@ -229,7 +235,7 @@ typedef struct job {
     assay_oracle *oracle;
     assay_forced *forced; /* the point alone is judged; NULL: no --model */
     assay_point point;
-    int layer, n_shown;
+    int layer;
     json_t *list; /* NULL: text */
 } job;
 
@@ -253,6 +259,20 @@ static assay_status judge(job *j)
         s = assay_forced_new(&j->forced, j->run, j->oracle, &how);
     free(only);
     return s;
+}
+
+static const char *plural(int n)
+{
+    return n == 1 ? "" : "s";
+}
+
+/* True when the forced pass says that it was made wrong here. */
+static bool is_home(const job *j, const assay_seen *seen)
+{
+    for (int i = 0; i < assay_forced_n(j->forced); i++)
+        if (assay_forced_at(j->forced, i)->seen == seen && assay_forced_at(j->forced, i)->is_home)
+            return true;
+    return false;
 }
 
 /* What the op gives; x NULL where the value is not judged as a whole. */
@@ -300,15 +320,92 @@ static assay_status show_seen(job *j, int prompt, int step, const assay_seen *se
         if (other && !same_shape(&v, &ref))
             puts("  (the shapes differ or values are missing: no row of the reference is shown)");
         if (j->forced)
-            puts(!ref.x ? "  (what the op gives is not known: the value is a part, or has no op)"
-                 : is_handed_over ? "  = what was handed over to it, in this capture"
-                                  : "  = what the op gives in float64 on its captured inputs");
+            puts(
+                !ref.x ? "  (what the op gives is not known: the value is a part, or has no op)"
+                : is_handed_over
+                    ? "  = the same value before it was handed over, in this capture: equal to the "
+                      "bit when nothing was lost on the way"
+                    : "  = what the op gives in float64 on its captured inputs");
         print_value(&v, beside && same_shape(&v, &ref) ? &ref : NULL, j->own);
     }
-    j->n_shown += s == ASSAY_OK;
     free(v.x);
     free(ref.x);
     return s;
+}
+
+/* Where a value lies. */
+typedef struct spot {
+    int prompt, step;
+    const assay_seen *seen;
+} spot;
+
+/* Every value at the point; returns how many. out NULL: counts. */
+static int find_spots(spot *out, const job *j)
+{
+    int n = 0;
+    for (int p = 0; p < assay_run_n_prompts(j->run); p++)
+        for (int s = 0; s < assay_run_prompt_at(j->run, p)->n_steps; s++)
+            for (int i = 0; i < assay_run_n_seen(j->run, p, s); i++) {
+                const assay_seen *seen = assay_run_seen_at(j->run, p, s, i);
+                if (seen->point != j->point || seen->layer != j->layer)
+                    continue;
+                if (out)
+                    out[n] = (spot){p, s, seen};
+                n++;
+            }
+    return n;
+}
+
+/* Beside the op's own result a reader asks for the wrong value: the first one alone. */
+static assay_status show_first_wrong(job *j, const spot *spots, int n)
+{
+    int first = -1, n_wrong = 0;
+    for (int i = 0; i < n; i++)
+        if (is_home(j, spots[i].seen)) {
+            first = first < 0 ? i : first;
+            n_wrong++;
+        }
+    first = first < 0 ? 0 : first;
+    ASSAY_TRY(show_seen(j, spots[first].prompt, spots[first].step, spots[first].seen));
+    if (n > 1)
+        printf("\n%d value%s at this point (prompts, steps, hand-overs), %d of them wrong on their "
+               "inputs; --all shows every one, --step N those of one step\n",
+               n, plural(n), n_wrong);
+    return ASSAY_OK;
+}
+
+static assay_status show_values(job *j)
+{
+    int n = find_spots(NULL, j);
+    spot *spots;
+    assay_status s = ASSAY_OK;
+    ASSAY_TRY(assay_alloc(&spots, (size_t)n, sizeof *spots, "values"));
+    find_spots(spots, j);
+    if (n > 0 && j->forced && !j->list && !j->own->all)
+        s = show_first_wrong(j, spots, n);
+    else
+        for (int i = 0; i < n && s == ASSAY_OK; i++)
+            s = show_seen(j, spots[i].prompt, spots[i].step, spots[i].seen);
+    free(spots);
+    return s;
+}
+
+/* Says whether the capture lacks the layer or the point alone. */
+static assay_status no_value(const job *j)
+{
+    const char *capture = j->common->args[0];
+    int last = -1;
+    for (int p = 0; p < assay_run_n_prompts(j->run); p++)
+        for (int s = 0; s < assay_run_prompt_at(j->run, p)->n_steps; s++)
+            for (int i = 0; i < assay_run_n_seen(j->run, p, s); i++)
+                if (assay_run_seen_at(j->run, p, s, i)->layer > last)
+                    last = assay_run_seen_at(j->run, p, s, i)->layer;
+    if (j->layer > last && last >= 0)
+        return assay_fail(ASSAY_MISSING, "'%s' has no layer %d: its last one is %d", capture,
+                          j->layer, last);
+    return assay_fail(ASSAY_MISSING,
+                      "'%s' holds no value at '%s' (`assay inspect -v %s` lists what it holds)",
+                      capture, j->common->args[1], capture);
 }
 
 static assay_status show(job *j)
@@ -316,21 +413,13 @@ static assay_status show(job *j)
     if (assay_point_parse(&j->point, &j->layer, NULL, j->common->args[1]) != ASSAY_OK)
         return assay_within(ASSAY_USAGE, "POINT");
     ASSAY_TRY(assay_options_run(&j->run, j->common, &j->common->args[0], 1));
+    if (find_spots(NULL, j) == 0)
+        return no_value(j);
     if (j->own->reference)
         ASSAY_TRY(assay_options_run(&j->reference, j->common, &j->own->reference, 1));
     if (j->own->model)
         ASSAY_TRY(judge(j));
-    for (int p = 0; p < assay_run_n_prompts(j->run); p++)
-        for (int s = 0; s < assay_run_prompt_at(j->run, p)->n_steps; s++)
-            for (int i = 0; i < assay_run_n_seen(j->run, p, s); i++) {
-                const assay_seen *seen = assay_run_seen_at(j->run, p, s, i);
-                if (seen->point == j->point && seen->layer == j->layer)
-                    ASSAY_TRY(show_seen(j, p, s, seen));
-            }
-    if (j->n_shown == 0)
-        return assay_fail(ASSAY_MISSING,
-                          "'%s' holds no value at '%s' (`assay inspect -v %s` lists what it holds)",
-                          j->common->args[0], j->common->args[1], j->common->args[0]);
+    ASSAY_TRY(show_values(j));
     return ASSAY_OK;
 }
 

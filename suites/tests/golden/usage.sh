@@ -28,6 +28,8 @@ try compare a
 try diagnose a
 try explain
 try explain NO-SUCH-CLASS
+try explain RANKSLICE
 try list no-such-table
+try list point
 try inspect
 try help no-such-command
