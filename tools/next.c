@@ -76,3 +76,24 @@ out:
     json_decref(list);
     return s;
 }
+
+assay_status assay_next_full(assay_result *result, assay_point point, int layer)
+{
+    char where[64], line[512];
+    json_t *list = json_array();
+    assay_status s = ASSAY_OK;
+    if (layer < 0)
+        snprintf(where, sizeof where, "point=%s", assay_point_at(point)->name);
+    else
+        snprintf(where, sizeof where, "layer=%d-%d", layer > 0 ? layer - 1 : 0, layer);
+    snprintf(line, sizeof line,
+             "assay run MODEL.gguf --tokens IDS --capture FULL.h5 --points \"%s\" --tier full",
+             where);
+    ASSAY_GO(add(list, line));
+    ASSAY_GO(add(list, "assay diagnose FULL.h5 --model MODEL.gguf"));
+    if (json_object_set(result->extra, "next", list))
+        s = assay_fail(ASSAY_NO_MEMORY, "no memory for the next commands");
+out:
+    json_decref(list);
+    return s;
+}

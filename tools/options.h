@@ -157,6 +157,9 @@ assay_status assay_result_describe_model(assay_result *result, const assay_gguf 
 assay_status assay_next(assay_result *result, const assay_options *options,
                         const char *const *captures, int n, const char *reference,
                         const char *model);
+/* The commands that capture the values of a point's layer and of the one before, and diagnose them.
+ */
+assay_status assay_next_full(assay_result *result, assay_point point, int layer);
 
 /* The command's end: prints the result on stdout (text or JSON), writes --report, clears the
  * result, returns the exit status. */

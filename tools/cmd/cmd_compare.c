@@ -5,6 +5,7 @@
 
 #include "references/compare.h"
 #include "reports/compared.h"
+#include "reports/sketched.h"
 #include "tools/options.h"
 #include "tools/progress.h"
 
@@ -35,6 +36,19 @@ static assay_status describe(assay_result *result, const char *member, const ass
     return ASSAY_OK;
 }
 
+/* A capture of sketches: where values differ, and how to get those that say why. */
+static assay_status compare_sketches(assay_result *result, const assay_options *common,
+                                     assay_run *runs[3])
+{
+    assay_sketched sketched;
+    ASSAY_TRY(assay_sketched_compare(&sketched, runs[0], runs[1]));
+    ASSAY_TRY(assay_result_add_sketched(result, &sketched, runs[0], common->again));
+    if (sketched.has_bad)
+        return assay_next_full(result, sketched.point, sketched.layer);
+    return sketched.has_flip ? assay_next_full(result, sketched.flip_point, sketched.flip_layer)
+                             : ASSAY_OK;
+}
+
 static assay_status compare(assay_result *result, assay_options *common, assay_run *runs[3],
                             const char *twin)
 {
@@ -48,6 +62,8 @@ static assay_status compare(assay_result *result, assay_options *common, assay_r
         ASSAY_TRY(assay_options_run(&runs[i], common, paths[i], counts[i]));
         ASSAY_TRY(describe(result, members[i], runs[i]));
     }
+    if (assay_run_is_sketched(runs[0]))
+        return compare_sketches(result, common, runs);
     ASSAY_TRY(assay_compare_runs(&comparison, runs[0], runs[1], runs[2]));
     assay_status s = assay_result_add_comparison(result, comparison, runs[0], common->again);
     assay_comparison_free(comparison);

@@ -22,7 +22,7 @@ static const struct argp_option options[] = {
     {"new", 'n', "N", 0, "Tokens to generate (default 16)", 0},
     {"capture", KEY_CAPTURE, "FILE", 0, "Write a capture (HDF5)", 0},
     {"points", KEY_POINTS, "SEL", 0, "Which points: \"layer=0-3 point=attn.*\" (default all)", 0},
-    {"tier", KEY_TIER, "TIER", 0, "What to keep: stats or full (default)", 0},
+    {"tier", KEY_TIER, "TIER", 0, "What to keep: stats, sketch or full (default)", 0},
     {"budget", KEY_BUDGET, "SIZE", 0, "Bytes the capture may have; the rest is listed", 0},
     {"draft", KEY_DRAFT, NULL, 0,
      "Draft with the model's own prediction layers, verified: the same text, and how many were "
