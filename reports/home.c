@@ -525,9 +525,12 @@ static assay_status newton(double *best, double *rest, assay_home *home, assay_k
 assay_status assay_home_fit(double *best, double *rest, assay_home *home, assay_knobs *knobs,
                             double *at, double low, double high, int n_grid)
 {
-    double step = log(high / low) / (n_grid - 1), top = 0, least = INFINITY, none;
+    double step = log(high / low) / (n_grid - 1), top = 0, least = INFINITY, none, explained;
     double right = *at;
-    ASSAY_TRY(assay_home_rest(&none, home, home->knobs));
+    if (home->judged->is_ids)
+        none = flips_of(home, home->expected);
+    else
+        rest_of(&none, &explained, home, home->expected, home->focus);
     for (int i = 0; i < n_grid; i++) {
         double r;
         *at = low * exp(step * i);

@@ -106,15 +106,20 @@ static void keep_best(uint8_t *seen, double *masked, int32_t *ids, const double 
             seen[ids[i]] = 1;
 }
 
+/* A selection of all n_causal keys that a row may see leaves the row to the mask, as engines do
+ * that attend densely there. */
 static void keep_ids(uint8_t *seen, uint8_t *chosen, const double *ids, int64_t n_ids,
-                     int64_t n_keys)
+                     int64_t n_keys, int64_t n_causal)
 {
+    int64_t n_chosen = 0;
     for (int64_t j = 0; j < n_keys; j++)
         chosen[j] = 0;
     for (int64_t i = 0; i < n_ids; i++)
         if (ids[i] >= 0 && ids[i] < (double)n_keys)
             chosen[(int64_t)ids[i]] = 1;
-    for (int64_t j = 0; j < n_keys; j++)
+    for (int64_t j = 0; j < n_causal; j++)
+        n_chosen += chosen[j];
+    for (int64_t j = 0; j < n_keys && n_chosen < n_causal; j++)
         seen[j] &= chosen[j];
 }
 
@@ -130,7 +135,8 @@ assay_status assay_oracle_mask(uint8_t *seen, const oracle_call *c, const double
         for (int64_t j = 0; j < S; j++)
             row[j] = is_visible(k, c->at->first_key + t, j);
         if (selection && c->selection_is_ids)
-            keep_ids(row, (uint8_t *)masked, selection + t * c->n_selected, c->n_selected, S);
+            keep_ids(row, (uint8_t *)masked, selection + t * c->n_selected, c->n_selected, S,
+                     c->at->first_key + t + 1);
         else if (selection)
             keep_best(row, masked, ids, selection + t * S, S,
                       k->index_top_k < S ? k->index_top_k : S);

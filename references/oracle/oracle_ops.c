@@ -221,6 +221,8 @@ double assay_oracle_act(double x, assay_activation kind)
 double assay_oracle_softmax(double *p, const double *s, int64_t n)
 {
     double largest = -HUGE_VAL, sum = 0;
+    while (n > 0 && s[n - 1] == -HUGE_VAL) /* behind the causal mask */
+        p[--n] = 0;
     for (int64_t i = 0; i < n; i++)
         if (s[i] > largest)
             largest = s[i];

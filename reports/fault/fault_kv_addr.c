@@ -219,6 +219,17 @@ static assay_status try_assigned(assay_home *home, assay_slot *slots)
                : offer_map(home, slots, ASSAY_CACHED_KEYS, 0.95);
 }
 
+/* The last of ALL, KEYS, VALUES that gives this home another value than those before it: scores and
+ * probabilities are the same whether values move along or not. */
+static assay_cached last_told_apart(const assay_home *home)
+{
+    assay_point point = home->judged->point;
+    return point == ASSAY_POINT_PROBS || point == ASSAY_POINT_LSE ||
+                   point == ASSAY_POINT_INDEX_SCORES
+               ? ASSAY_CACHED_ALL
+               : ASSAY_CACHED_VALUES;
+}
+
 /* Without probabilities: the newest key over the one before it, a slot that is empty, neighbouring
  * pages exchanged. */
 static assay_status try_guesses(assay_home *home, assay_slot *slots)
@@ -226,7 +237,7 @@ static assay_status try_guesses(assay_home *home, assay_slot *slots)
     const assay_run_step *at =
         assay_run_step_at(assay_forced_run(home->forced), home->judged->prompt, home->judged->step);
     int64_t n = assay_home_n_keys(home), first = at->first_position;
-    for (assay_cached what = ASSAY_CACHED_ALL; what <= ASSAY_CACHED_VALUES; what++) {
+    for (assay_cached what = ASSAY_CACHED_ALL; what <= last_told_apart(home); what++) {
         if (first > 0 && at->n_tokens == 1) {
             assay_home_own_slots(slots, home);
             slots[n - 2].position = n - 1;
@@ -262,7 +273,7 @@ static assay_status try_heads(assay_home *home, assay_slot *slots)
     if (H < 2 || assay_forced_is_latent(home->forced, home->judged->prompt))
         return ASSAY_OK;
     for (size_t i = 0; i < sizeof shifts / sizeof *shifts - (H == 2); i++)
-        for (assay_cached what = ASSAY_CACHED_ALL; what <= ASSAY_CACHED_VALUES; what++) {
+        for (assay_cached what = ASSAY_CACHED_ALL; what <= last_told_apart(home); what++) {
             assay_home_own_slots(slots, home);
             for (int64_t k = 0; k < assay_home_n_keys(home); k++)
                 slots[k].head_shift = shifts[i];

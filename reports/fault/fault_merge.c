@@ -92,6 +92,10 @@ static assay_status compute_part(parts *p, assay_home *home, int i, int64_t n_al
     ASSAY_TRY(assay_alloc(&p->lse[i], (size_t)(p->n_tokens * p->n_head), sizeof(double),
                           "a part of attention"));
     ASSAY_TRY(assay_forced_expect(p->o[i], home->forced, home->index, &knobs));
+    if (j->point == ASSAY_POINT_LSE) {
+        memcpy(p->lse[i], p->o[i], (size_t)home->n * sizeof(double));
+        return ASSAY_OK;
+    }
     ASSAY_TRY(assay_alloc(&all, (size_t)(n_all * p->n_head), sizeof *all, "a part of attention"));
     assay_status s = assay_pass_expect(all, assay_forced_pass(home->forced, j->prompt), j->step,
                                        ASSAY_POINT_LSE, j->layer, &knobs);
