@@ -399,7 +399,7 @@ void assay_plan_identity(assay_plan *out, const int64_t *dims, int n_dims)
 bool assay_plan_is_identity(const assay_plan *plan)
 {
     int behind = -1;
-    bool same = plan->order == ORDER_NONE && plan->factor == 1 &&
+    bool same = plan->order == ORDER_NONE && plan->factor == 1 && !plan->relay &&
                 assay_plan_n_in(plan) == assay_plan_n_out(plan);
     for (int i = 0; i < plan->n; i++)
         same = same && plan->start[i] == 0 && plan->length[i] == plan->size[i];
@@ -485,7 +485,7 @@ static void gather_keys(double *out, const double *in, const assay_plan *plan)
     }
 }
 
-void assay_plan_apply(double *out, const double *in, const assay_plan *plan)
+static void apply_plain(double *out, const double *in, const assay_plan *plan)
 {
     if (plan->order == ORDER_KEYS) {
         gather_keys(out, in, plan);
@@ -506,6 +506,19 @@ void assay_plan_apply(double *out, const double *in, const assay_plan *plan)
             join_pairs(out + i + plan->pairs_from, plan->pairs_n, scratch);
     }
     free(scratch);
+}
+
+void assay_plan_apply(double *out, const double *in, const assay_plan *plan)
+{
+    size_t bytes = (size_t)assay_plan_n_out(plan) * sizeof *out;
+    apply_plain(out, in, plan);
+    if (!plan->relay || bytes == 0)
+        return;
+    double *as_mapped = malloc(bytes);
+    ASSAY_BUG_IF(!as_mapped);
+    memcpy(as_mapped, out, bytes);
+    assay_relay_apply(out, as_mapped, plan->dims, plan->n_out, plan->relay);
+    free(as_mapped);
 }
 
 bool assay_plan_needs_base(const assay_plan *plan)

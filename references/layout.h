@@ -48,6 +48,25 @@
 
 #define ASSAY_LAYOUT_AXES 6
 
+/* Another reading of a value whose map may be wrong: of the same shape, so that nothing but its
+ * numbers shows it. */
+typedef enum assay_relay {
+    ASSAY_RELAY_NONE,
+    ASSAY_RELAY_TRANSPOSED,  /* the last axis outermost: [D, T] for [T, D] */
+    ASSAY_RELAY_HEAD_MAJOR,  /* [H, T, K] for [T, H, K] */
+    ASSAY_RELAY_HEADS_INNER, /* [T, K, H] for [T, H, K] */
+    ASSAY_RELAY_HALF_SPLIT,  /* the last axis half-split, taken for adjacent pairs */
+    ASSAY_RELAY_ADJACENT,    /* the other way round */
+    ASSAY_RELAY_COUNT
+} assay_relay;
+
+/* "head-major", for reports. */
+const char *assay_relay_name(assay_relay relay);
+/* The same numbers, read the other way, into out; false (out untouched): it has not the axes, or
+ * nothing moves. */
+bool assay_relay_apply(double *out, const double *in, const int64_t *dims, int n_dims,
+                       assay_relay relay);
+
 typedef struct assay_layout {
     const char *axes, *take, *order;
 } assay_layout;
@@ -71,6 +90,7 @@ typedef struct assay_plan {
     int64_t pairs_n;
     int64_t n_keys;
     double factor; /* of every value that comes out; 1: none */
+    assay_relay relay;
 } assay_plan;
 
 /* Binds the letters of `axes` to dims, where each stored axis is one letter and T is the step's
@@ -99,6 +119,10 @@ void assay_plan_apply(double *out, const double *in, const assay_plan *plan);
 /* nope-over: whether the plan needs the same point one hand-over earlier, and putting it in. */
 bool assay_plan_needs_base(const assay_plan *plan);
 void assay_plan_overlay(double *out, const double *base, const assay_plan *plan);
+
+/* From now on every value of the point is read the other way, where a name map says how the run's
+ * values lie (a dump of another engine); returns how many those are. */
+int assay_run_relay(assay_run *run, assay_point point, assay_relay relay);
 
 /* Checks the three texts alone (a user's map): ASSAY_USAGE. */
 assay_status assay_layout_check(const assay_layout *layout);

@@ -175,6 +175,7 @@ static assay_status fill_entry(assay_dump *d, int step, const char *path, const 
     e->seen.is_rescaled = plan->factor != 1;
     memcpy(e->seen.dims, plan->dims, sizeof plan->dims);
     e->plan = *plan;
+    e->is_mapped = true;
     e->source.info = *info;
     e->source.packed = ASSAY_DTYPE_COUNT;
     if (d->is_capture)

@@ -25,6 +25,7 @@ typedef struct assay_entry {
     assay_source source;
     assay_source *second; /* added to the source, of the same shape; NULL: none */
     assay_plan plan;
+    bool is_mapped;                 /* a name map says how it lies */
     const struct assay_entry *base; /* value that is laid under (order nope-over); NULL: none */
     size_t number;                  /* of its mark */
     /* of one rank: the axis that is split, -1 whole, ASSAY_SHARD_UNKNOWN */

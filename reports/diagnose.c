@@ -291,6 +291,7 @@ assay_status assay_diagnosis_explain(assay_diagnosis *d, assay_result *result, a
 {
     ASSAY_TRY(assay_diagnosis_view(&d->forced, run, oracle, options));
     ASSAY_TRY(assay_diagnosis_conventions(result, d, run, oracle, options));
+    ASSAY_TRY(assay_diagnosis_layouts(result, d, run, oracle, options));
     ASSAY_TRY(list_homes(d));
     ASSAY_TRY(assay_diagnosis_drop_behind(result, d));
     assay_diagnosis_merge(d);

@@ -35,6 +35,14 @@ void assay_diagnosis_clear(assay_diagnosis *d);
  * again with it, and a note names it. */
 assay_status assay_diagnosis_conventions(assay_result *result, assay_diagnosis *d, assay_run *run,
                                          assay_oracle *oracle, const assay_forced_options *options);
+/*
+ * Where all values of a point are right when they are read in another layout than the name map
+ * says, and what reads them is right then too, the pass is made again with that layout, and a note
+ * names it. An engine that really computes with such values has consumers that are right on them
+ * as they are: they stay findings.
+ */
+assay_status assay_diagnosis_layouts(assay_result *result, assay_diagnosis *d, assay_run *run,
+                                     assay_oracle *oracle, const assay_forced_options *options);
 /* Homes of the indexer's queries and keys that hold the expected ones times a Hadamard matrix. */
 assay_status assay_diagnosis_hadamard(assay_diagnosis *d);
 /* A bundle for every finding from `first` on (reports/repro.h). */
