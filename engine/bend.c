@@ -209,3 +209,38 @@ void assay_bend_rows(assay_engine *e, assay_point point, int layer, assay_rows r
                 bend_row(s, rows.at + t * rows.stride, t, rows.width);
     }
 }
+
+enum { EPILOGUE_BIAS = 1, EPILOGUE_CHANNEL_SCALE, EPILOGUE_ROW_SCALE };
+
+static float largest_of(const float *x, int64_t n)
+{
+    float most = 0;
+    for (int64_t i = 0; i < n; i++)
+        most = fmaxf(most, fabsf(x[i]));
+    return most > 0 ? most : 1;
+}
+
+assay_status assay_bend_epilogue(assay_engine *e, assay_rows y, assay_rows x, assay_role role,
+                                 int layer)
+{
+    const assay_seam_setting *s = assay_bent_of(e, ASSAY_SEAM_EPILOGUE, layer, (int)role);
+    const float *v = NULL;
+    if (!s || s->n_ints < 2)
+        return ASSAY_OK;
+    int mode = s->ints[1];
+    if (mode != EPILOGUE_ROW_SCALE) {
+        const assay_weight *w = assay_model_weight(e->model, ASSAY_ROLE_ATTN_NORM, layer);
+        if (!w || w->n_rows * w->width != y.width)
+            return ASSAY_OK;
+        ASSAY_TRY(assay_vector(&v, e, ASSAY_ROLE_ATTN_NORM, layer));
+    }
+    for (int64_t t = 0; t < y.n; t++) {
+        float *row = y.at + t * y.stride;
+        float scale = powf(largest_of(x.at + t * x.stride, x.width), (float)-s->value);
+        for (int64_t i = 0; i < y.width; i++)
+            row[i] = mode == EPILOGUE_ROW_SCALE ? row[i] * scale
+                     : mode == EPILOGUE_BIAS    ? row[i] + (float)s->value * v[i]
+                                                : row[i] * powf(fabsf(v[i]), (float)s->value);
+    }
+    return ASSAY_OK;
+}

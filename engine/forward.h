@@ -170,6 +170,9 @@ assay_indexer assay_indexer_of(const assay_engine *e, int layer);
 /* Order of the parts of a merged projection of n parts. */
 const int *assay_part_order(const assay_engine *e, int fused, int layer, const int *right, int n);
 /* What seams do to the rows of a point inside the op that makes it. */
+/* What wrong epilogues do to y, the product of x with the weight of a role. */
+assay_status assay_bend_epilogue(assay_engine *e, assay_rows y, assay_rows x, assay_role role,
+                                 int layer);
 void assay_bend_rows(assay_engine *e, assay_point point, int layer, assay_rows rows);
 
 /* ---- engine/bend_weight.c ---- */

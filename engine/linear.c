@@ -296,5 +296,5 @@ assay_status assay_linear_role(assay_engine *e, assay_rows y, assay_rows x, assa
         ASSAY_TRY(assay_vector(&b, e, bias, layer));
         assay_op_bias(y, b + slice.row);
     }
-    return ASSAY_OK;
+    return e->options.seams ? assay_bend_epilogue(e, y, x, role, layer) : ASSAY_OK;
 }

@@ -262,6 +262,7 @@ void assay_relation_tail(assay_relation *rel, double *out, const assay_relation_
 void assay_relation_constant(assay_relation *rel, double *out, const assay_relation_pair *pair)
 {
     start(rel, ASSAY_REL_CONSTANT, (double)pair->cols);
+    double square = 0;
     for (int64_t c = 0; c < pair->cols; c++) {
         double sum = 0;
         int64_t n = 0;
@@ -272,10 +273,12 @@ void assay_relation_constant(assay_relation *rel, double *out, const assay_relat
                 n++;
             }
         }
+        double added = n ? sum / (double)n : 0;
+        square += added * added;
         for (int64_t r = 0; r < pair->rows; r++)
-            out[r * pair->cols + c] =
-                pair->expected[r * pair->cols + c] + (n ? sum / (double)n : 0);
+            out[r * pair->cols + c] = pair->expected[r * pair->cols + c] + added;
     }
+    rel->value = pair->cols > 0 ? sqrt(square / (double)pair->cols) : 0;
     assay_relation_score(rel, out, pair);
 }
 

@@ -53,7 +53,7 @@ const char *assay_relation_kind_name(assay_relation_kind kind);
 typedef struct assay_relation {
     assay_relation_kind kind;
     double explained, residual, complexity;
-    double value;  /* the factor, the median factor, the shift */
+    double value;  /* the factor, the median factor, the shift, the added vector's RMS */
     double spread; /* of per-row, per-channel or per-block factors: (max - min) / |median| */
     int64_t index; /* block, row or column that the kind speaks of; -1 */
     int n_blocks;  /* of map */

@@ -150,6 +150,8 @@ bool assay_fault_kind_fits(const assay_fault_kind *kind, const assay_hparams *h)
         return moe && h->n_group > 1;
     case ASSAY_NEEDS_ROUTER_BIAS:
         return moe && h->gating == ASSAY_GATING_SIGMOID;
+    case ASSAY_NEEDS_SOFTMAX_GATE:
+        return moe && h->gating == ASSAY_GATING_SOFTMAX;
     case ASSAY_NEEDS_WEIGHTS_NORM:
         return moe && h->weights_norm;
     case ASSAY_NEEDS_NEXTN:

@@ -46,6 +46,7 @@ typedef enum { /* which models have the mechanism */
                ASSAY_NEEDS_SHARED_EXPERT,
                ASSAY_NEEDS_GROUPS,
                ASSAY_NEEDS_ROUTER_BIAS,
+               ASSAY_NEEDS_SOFTMAX_GATE,
                ASSAY_NEEDS_WEIGHTS_NORM, /* renormalised router weights */
                ASSAY_NEEDS_INDEXER,
                ASSAY_NEEDS_NEXTN,    /* a layer that predicts further tokens */

@@ -181,6 +181,7 @@ typedef struct assay_knobs {
     assay_parts merge_parts;
     /* indexer */
     bool index_relu;
+    int index_heads; /* only the first n heads are summed; 0: all */
     double index_scale;
     int index_top_k;
     /* router and experts */

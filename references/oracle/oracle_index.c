@@ -38,8 +38,9 @@ static assay_status sum_heads(sums *to, double *dots, double *variance, const do
 {
     const assay_oracle_shape *shape = &c->eval->oracle->shape;
     int64_t T = c->n_tokens, S = c->n_keys, I = shape->index_n_head, J = shape->index_d_head;
+    int n = c->eval->knobs->index_heads;
     oracle_factor factor = {.values = keys, .ld = J};
-    for (int64_t h = 0; h < I; h++) {
+    for (int64_t h = 0; h < (n > 0 && n < I ? n : I); h++) {
         const double *q = c->in[0] + h * J;
         ASSAY_TRY(assay_oracle_multiply(dots, S, q, I * J, &factor, T, S, J, false));
         if (variance)

@@ -70,6 +70,13 @@ const assay_fault_kind assay_fault_kinds_buffer[] = {
      .needs = ASSAY_NEEDS_SHARED_EXPERT,
      .home = "moe.shared",
      .device = true},
+    {.name = "phantom-step",
+     .about = "the same, and the caller finds what the step before left",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_ATTN_OUT_BUFFER,
+     .value = 4,
+     .home = "attn.out"},
     {0}};
 
 static bool all_zero(const double *x, int64_t n)
@@ -116,6 +123,35 @@ static assay_status offer_hand_over(assay_home *home)
                                                 /* other values may be the right ones rearranged */
                                                 .shape_only = !strcmp(look(home), "other values"),
                                                 .fitted = json_pack("{s:s}", "found", look(home)),
+                                                .evidence = text});
+}
+
+/* Where the writer missed the buffer, the reader finds what the step before left there: its first
+ * values, and zeros behind them. */
+static assay_status offer_step_before(assay_home *home)
+{
+    const assay_judged *j = home->judged;
+    assay_pass *pass = assay_forced_pass(home->forced, j->prompt);
+    assay_point point = j->point == ASSAY_POINT_OUT_ATTN ? ASSAY_POINT_KERNEL_OUT : j->point;
+    int n_dims;
+    int64_t dims[ASSAY_MAX_DIMS], n = 1;
+    const double *left;
+    char text[320];
+    if (j->step == 0 || j->first_row > 0 || assay_point_at(j->point)->axes[0] != 'T')
+        return ASSAY_OK;
+    if (assay_pass_dims(&n_dims, dims, pass, j->step - 1, point, j->layer) != ASSAY_OK ||
+        assay_pass_value(&left, pass, j->step - 1, point, j->layer) != ASSAY_OK)
+        return ASSAY_OK;
+    for (int i = 0; i < n_dims; i++)
+        n *= dims[i];
+    n = n < home->n ? n : home->n;
+    memset(home->scratch, 0, (size_t)home->n * sizeof *home->scratch);
+    memcpy(home->scratch, left, (size_t)n * sizeof *home->scratch);
+    snprintf(text, sizeof text, "the value is what step %d left in this buffer", j->step - 1);
+    return assay_home_offer(home, home->scratch,
+                            &(assay_offer_text){.kind = "holds the value of the step before",
+                                                .complexity = 0.1,
+                                                .fitted = json_pack("{s:i}", "step", j->step - 1),
                                                 .evidence = text});
 }
 
@@ -203,6 +239,7 @@ assay_status assay_fault_match_buffer(assay_home *home)
     bool copy = j->point == ASSAY_POINT_OUT_ATTN && j->n_interval == 0;
     if (j->against || addresses || copy)
         ASSAY_TRY(offer_hand_over(home));
+    ASSAY_TRY(offer_step_before(home));
     if (j->against)
         return ASSAY_OK;
     ASSAY_TRY(offer_in_place(home));

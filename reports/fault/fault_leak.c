@@ -59,6 +59,15 @@ const assay_fault_kind assay_fault_kinds_leak[] = {
      .ints = {ASSAY_POINT_FFN_NORM, 40},
      .home = "ffn.in_norm",
      .device = true},
+    {.name = "row-scale",
+     .about = "the scale of each row, not multiplied back behind the output projection",
+     .weakest = NAN,
+     .strongest = NAN,
+     .seam = ASSAY_SEAM_EPILOGUE,
+     .value = 1,
+     .n_ints = 2,
+     .ints = {ASSAY_ROLE_ATTN_OUTPUT, 3},
+     .home = "attn.proj"},
     {0}};
 
 static double largest(const double *x, int64_t n)
