@@ -37,6 +37,10 @@ static assay_status check_count(const gguf_file *file, gguf_rule rule, uint64_t 
 
 static assay_status read_head(gguf_file *file, gguf_cursor *c, int64_t *n_tensors, int64_t *n_keys)
 {
+    if (file->n_bytes >= 8 && memcmp(file->bytes, "\x89HDF\r\n\x1a\n", 8) == 0)
+        return gguf_refuse(file, GGUF_RULE_MAGIC, 0,
+                           "an HDF5 file, a capture perhaps, expected a GGUF model; captures are "
+                           "judged by `assay diagnose CAPTURE --model MODEL.gguf`");
     if (file->n_bytes < 4 || memcmp(file->bytes, "GGUF", 4) != 0)
         return gguf_refuse(file, GGUF_RULE_MAGIC, 0,
                            "a file of %llu bytes does not start with GGUF",

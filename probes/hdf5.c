@@ -43,12 +43,29 @@ assay_status assay_h5_fail(assay_status code, const char *format, ...)
     return assay_fail(code, "%s", text);
 }
 
+static bool is_gguf(const char *path)
+{
+    char magic[4];
+    FILE *file = fopen(path, "rb");
+    bool is = file && fread(magic, 1, 4, file) == 4 && memcmp(magic, "GGUF", 4) == 0;
+    if (file)
+        fclose(file);
+    return is;
+}
+
 assay_status assay_h5_open(hid_t *out, const char *path)
 {
     assay_h5_quiet();
     if (access(path, R_OK))
         return assay_fail(ASSAY_IO, "'%s': cannot be read: %s", path, strerror(errno));
     hid_t file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
+    if (file < 0 && is_gguf(path)) {
+        H5Eclear2(H5E_DEFAULT);
+        return assay_fail(ASSAY_BAD_FILE,
+                          "'%s' is a GGUF model, expected an HDF5 capture; models are judged by "
+                          "`assay check MODEL.gguf`",
+                          path);
+    }
     if (file < 0)
         return assay_h5_fail(ASSAY_BAD_FILE, "'%s' is not a readable HDF5 file", path);
     *out = file;

@@ -179,6 +179,46 @@ static void count_judged(place_count *count, const assay_finding *f, const assay
     }
 }
 
+/* "heads 4-7" of slice i, or "slice 1" of the channels. */
+static const char *slice_name(char out[48], int i, int n_heads)
+{
+    if (n_heads == 1)
+        snprintf(out, 48, "head %d", i);
+    else if (n_heads > 1)
+        snprintf(out, 48, "heads %d-%d", i * n_heads, (i + 1) * n_heads - 1);
+    else
+        snprintf(out, 48, "slice %d", i);
+    return out;
+}
+
+/* What a fitted map of slices means, in heads where it is about heads. */
+static assay_status add_slices(assay_finding *f, const assay_diagnosis *d, const assay_located *l)
+{
+    const json_t *map = json_object_get(l->fitted, "map");
+    int n = (int)json_integer_value(json_object_get(l->fitted, "slices"));
+    int H = assay_oracle_shape_of(assay_forced_oracle(d->forced))->n_head;
+    int n_heads = n > 0 && strstr(l->kind, "heads") && H % n == 0 ? H / n : 0;
+    char text[512] = "", is[48], of[48];
+    size_t used = 0;
+    if (n < 2 || (int)json_array_size(map) != n)
+        return ASSAY_OK;
+    if (n == 2 && json_integer_value(json_array_get(map, 0)) == 1 &&
+        json_integer_value(json_array_get(map, 1)) == 0)
+        return assay_strings_add(&f->evidence,
+                                 "the first and the second half of the %s are exchanged: %s with "
+                                 "%s",
+                                 n_heads ? "heads" : "channels", slice_name(is, 0, n_heads),
+                                 slice_name(of, 1, n_heads));
+    for (int i = 0; i < n && used < sizeof text - 128; i++) {
+        int from = (int)json_integer_value(json_array_get(map, (size_t)i));
+        if (from != i)
+            used +=
+                (size_t)snprintf(text + used, sizeof text - used, "%s%s as %s", used ? ", " : "",
+                                 slice_name(is, i, n_heads), slice_name(of, from, n_heads));
+    }
+    return used ? assay_strings_add(&f->evidence, "taken: %s", text) : ASSAY_OK;
+}
+
 static assay_status add_evidence(assay_finding *f, const assay_diagnosis *d, const assay_located *l,
                                  const place_count *count)
 {
@@ -186,6 +226,7 @@ static assay_status add_evidence(assay_finding *f, const assay_diagnosis *d, con
     char points[ASSAY_POINT_NAME_BYTES];
     if (l->evidence[0])
         ASSAY_TRY(assay_strings_add(&f->evidence, "%s", l->evidence));
+    ASSAY_TRY(add_slices(f, d, l));
     if (l->shape[0])
         ASSAY_TRY(assay_strings_add(&f->evidence, "%s", l->shape));
     ASSAY_TRY(assay_strings_add(&f->evidence, "%s, computed again from the inputs it had: %s",
@@ -213,7 +254,7 @@ static assay_status add_evidence(assay_finding *f, const assay_diagnosis *d, con
     return ASSAY_OK;
 }
 
-static assay_status set_words(assay_finding *f, const assay_located *l)
+static assay_status set_words(assay_finding *f, const assay_diagnosis *d, const assay_located *l)
 {
     char layers[64];
     assay_text_ranges(layers, sizeof layers, &f->layers);
@@ -243,6 +284,13 @@ static assay_status set_words(assay_finding *f, const assay_located *l)
         return set_text(&f->advice,
                         "Ask first whether MODEL is the file that was run: compare version, "
                         "quantization and SHA-256. If it is, the engine loaded something else.");
+    if (l->fault == ASSAY_FAULT_RANK_SLICE &&
+        assay_run_about(assay_forced_run(d->forced))->n_ranks < 2)
+        return set_text(&f->advice,
+                        "This capture knows of one rank: look at where the op's input or weight is "
+                        "cut into parts and put together (split, chunk, reshape, concatenate), or "
+                        "at how the ranks' parts were gathered for this dump. Of several ranks: %s",
+                        fault->advice);
     return set_text(&f->advice, "%s", fault->advice);
 }
 
@@ -286,7 +334,7 @@ static assay_status make_finding(assay_result *result, assay_diagnosis *d, int f
     json_object_update(f.fitted, l->fitted);
     f.confidence = l->confidence;
     f.explained = l->explained;
-    ASSAY_GO(set_words(&f, l));
+    ASSAY_GO(set_words(&f, d, l));
     count_judged(&count, &f, d, j->against != NULL);
     ASSAY_GO(add_evidence(&f, d, l, &count));
     if (reproduce)

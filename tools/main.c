@@ -56,6 +56,7 @@ int main(int argc, char **argv)
     json_set_alloc_funcs(json_memory, free);
     assay_mapping_guard(assay_status_exit(ASSAY_IO));
     signal(SIGXFSZ, SIG_IGN); /* a file over the quota is a failed write with a message */
+    setenv("ARGP_HELP_FMT", "no-dup-args-note", 0); /* a sentence on short options, in every help */
     argp_err_exit_status = ASSAY_EXIT_USAGE;
     argp_program_version = "assay " ASSAY_VERSION;
     if (argc < 2) {

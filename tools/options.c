@@ -6,7 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "reports/render.h"
 #include "tools/progress.h"
 
 enum {
@@ -348,6 +350,20 @@ static void set_defaults(assay_options *o)
                          .started_s = assay_now_s()};
 }
 
+/* Whether the reports can be written, asked before the work; leaves no folder that was not there.
+ */
+static assay_status try_report_folder(const char *folder)
+{
+    bool was_there = access(folder, F_OK) == 0;
+    ASSAY_TRY(assay_render_make_folder(folder));
+    int failed = access(folder, W_OK | X_OK) ? errno : 0;
+    if (!was_there)
+        rmdir(folder);
+    return failed ? assay_fail(ASSAY_IO, "--report: '%s' cannot be written to: %s", folder,
+                               strerror(failed))
+                  : ASSAY_OK;
+}
+
 bool assay_options_parse(assay_options *out, int *exit_status, const assay_cli *cli, int argc,
                          char **argv)
 {
@@ -387,6 +403,13 @@ bool assay_options_parse(assay_options *out, int *exit_status, const assay_cli *
     if (failed) {
         *exit_status = ASSAY_EXIT_USAGE;
         return false;
+    }
+    if (out->report_dir) {
+        assay_status s = try_report_folder(out->report_dir);
+        if (s != ASSAY_OK) {
+            *exit_status = assay_end_failed(out, s);
+            return false;
+        }
     }
     if (out->n_threads)
         omp_set_num_threads(out->n_threads);

@@ -25,6 +25,10 @@ try run $model --tokens "$scratch/ids" | sed "s|$scratch/||g"
 try run $model -p x --points embed
 try run $model -p x --capture c.h5 --budget 5Q
 try compare a
+: >"$scratch/file"
+try check $model --report "$scratch/file/folder" | sed "s|$scratch/||g"
+try diagnose $model --model $model
+try check suites/data/glm5-tiny-Q4_K_M.hf-fp32.h5
 try diagnose a
 try explain
 try explain NO-SUCH-CLASS
