@@ -14,8 +14,8 @@ static int64_t mark(unsigned char *chosen, const double *ids, int64_t width, int
     for (int64_t i = 0; i < width; i++) {
         if (is_keys && !(ids[i] >= 0 && ids[i] < (double)n_visible))
             continue; /* padding, or a key that the mask forbids anyway */
-        int64_t id = (int64_t)ids[i];
-        if (!(ids[i] >= 0 && ids[i] < (double)n_visible) || chosen[id])
+        int64_t id = assay_index_of(ids[i], n_visible);
+        if (id < 0 || chosen[id])
             return -1;
         chosen[id] = 1;
         n++;

@@ -297,6 +297,8 @@ static assay_status load_stats(stats *t, const reader *r, const char *prompt)
     return assay_h5_read_texts((char *)t->points, ASSAY_POINT_NAME_BYTES, t->n, r->id, path);
 }
 
+#define MOST_ELEMENTS ((int64_t)1 << 53) /* whole numbers that a float64 holds */
+
 /* Points of which only statistics were kept. */
 static assay_status add_stats(reader *r, assay_prompt_data *p, const char *prompt)
 {
@@ -307,6 +309,13 @@ static assay_status add_stats(reader *r, assay_prompt_data *p, const char *promp
         int layer, hand_over, rank;
         bool partial, has = false;
         const double *row = t.values + i * STATS_COLUMNS;
+        int64_t counts[6]; /* n nan +inf -inf zero poison */
+        for (int k = 0; k < 6 && s == ASSAY_OK; k++)
+            if ((counts[k] = assay_index_of(row[k], MOST_ELEMENTS)) < 0)
+                s = assay_fail(ASSAY_BAD_FILE, "%s: row %lld of the statistics counts %g elements",
+                               prompt, (long long)i, row[k]);
+        if (s != ASSAY_OK)
+            break;
         if (t.steps[i] < 0 || t.steps[i] >= p->n_steps ||
             assay_capture_name_parse(&point, &layer, &partial, &hand_over, &rank, t.points[i]) !=
                 ASSAY_OK)
@@ -331,12 +340,12 @@ static assay_status add_stats(reader *r, assay_prompt_data *p, const char *promp
         if (rank < 0 && r->run->info.n_ranks > 1 && !r->run->is_master)
             e->seen.rank = r->run->files[r->file].rank;
         e->seen.n_dims = 1;
-        e->seen.dims[0] = (int64_t)row[0];
-        e->seen.n_nan = (int64_t)row[1];
-        e->seen.n_pos_inf = (int64_t)row[2];
-        e->seen.n_neg_inf = (int64_t)row[3];
-        e->seen.n_zero = (int64_t)row[4];
-        e->seen.n_poison = (int64_t)row[5];
+        e->seen.dims[0] = counts[0];
+        e->seen.n_nan = counts[1];
+        e->seen.n_pos_inf = counts[2];
+        e->seen.n_neg_inf = counts[3];
+        e->seen.n_zero = counts[4];
+        e->seen.n_poison = counts[5];
         e->seen.origin = r->run->info.dtype;
         e->seen.source = assay_point_at(point)->name;
         assay_plan_identity(&e->plan, e->seen.dims, 1);

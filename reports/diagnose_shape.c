@@ -101,7 +101,7 @@ static void describe_experts(char *out, size_t room, size_t *at, const assay_hom
                 size += isfinite(d) ? home->expected[i] * home->expected[i] : 0;
             }
             for (int u = 0; u < U; u++)
-                chosen = chosen || (int)ids[r * U + u] == e;
+                chosen = chosen || ids[r * U + u] == e;
             bool wrong = error > 36 * j->floor_row_median * j->floor_row_median * size;
             common = !wrong || chosen;
             any = any || wrong;

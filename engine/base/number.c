@@ -144,3 +144,11 @@ int assay_is_poison_f32(uint32_t bits, uint32_t *owner)
         *owner = bits & ~POISON_MASK;
     return 1;
 }
+
+int64_t assay_index_of(double x, int64_t n)
+{
+    if (!(x >= 0 && x < (double)n))
+        return -1;
+    int64_t index = (int64_t)x;
+    return (double)index == x && index < n ? index : -1;
+}

@@ -43,6 +43,10 @@ uint16_t assay_f32_to_bf16(float x);
 float assay_f8e4m3_to_f32(uint8_t bits);
 uint8_t assay_f32_to_f8e4m3(float x);
 
+/* An index that a file holds as a number: x if it is a whole number in [0, n), else -1 (NaN too). A
+ * cast alone is undefined for what does not fit. */
+int64_t assay_index_of(double x, int64_t n);
+
 /*
  * The quiet NaN that fills every float32 buffer before its op runs: 0x7FC00000 | (1 << 21) | owner,
  * owner in 0 ... 2^20-1. An element that still has it was never written, and the owner says which

@@ -146,7 +146,7 @@ static assay_status try_single(assay_home *home)
         if (n_wrong++ == 0) {
             first_row = (int)r;
             first_place = best_place;
-            first_expert = ((int)ids[r * U + best_place] + best_shift) % E;
+            first_expert = ((int)assay_index_of(ids[r * U + best_place], E) + best_shift) % E;
         }
     }
     if (n_wrong > 0) {
@@ -154,7 +154,8 @@ static assay_status try_single(assay_home *home)
             text, sizeof text,
             "%d row(s) have one wrong expert; first: row %d place %d, expert %d was chosen and "
             "%d computed",
-            n_wrong, first_row, first_place, (int)ids[first_row * U + first_place], first_expert);
+            n_wrong, first_row, first_place,
+            (int)assay_index_of(ids[first_row * U + first_place], E), first_expert);
         s = assay_home_offer(
             home, out,
             &(assay_offer_text){.kind = "another expert computed",
@@ -268,7 +269,7 @@ static assay_status try_dropped(assay_home *home)
         int places = 0;
         memcpy(home->scratch, home->expected, (size_t)home->n * sizeof *home->scratch);
         for (int64_t p = 0; p < j->n_rows * U; p++) {
-            if ((int)ids[p] != e)
+            if (assay_index_of(ids[p], E) != e)
                 continue;
             places++;
             for (int64_t i = 0; i < width; i++)
@@ -315,7 +316,9 @@ static assay_status expert_parts(double *room, const double **parts, int *which,
     ASSAY_GO(assay_home_expert_outputs(down, home, home->knobs));
     memcpy(rest, home->expected, (size_t)home->n * sizeof *rest);
     for (int64_t p = 0; p < j->n_rows * U; p++) {
-        int e = (int)ids[p];
+        int64_t e = assay_index_of(ids[p], E);
+        if (e < 0)
+            continue; /* no expert of this model */
         used[e] = true;
         for (int64_t d = 0; d < D; d++) {
             room[e * home->n + p / U * D + d] += weights[p] * down[p * D + d];

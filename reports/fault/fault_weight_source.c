@@ -106,7 +106,7 @@ static int suspects(int *list, int most, const assay_home *home, const double *i
                 size += home->expected[i] * home->expected[i];
             }
             for (int u = 0; u < U; u++)
-                chosen = chosen || (int)ids[r * U + u] == e;
+                chosen = chosen || ids[r * U + u] == e;
             bool wrong = error > 36 * j->floor_row_median * j->floor_row_median * size;
             always = !wrong || chosen;
             ever = ever || (wrong && chosen);

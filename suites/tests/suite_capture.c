@@ -1,3 +1,5 @@
+#include <hdf5.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/wait.h>
@@ -396,6 +398,30 @@ START_TEST(capture_and_reference_notice_changed_bytes)
 }
 END_TEST
 
+START_TEST(capture_with_absurd_counts_is_refused)
+{
+    const double absurd[] = {2.2e307, -3, NAN, 1.5};
+    for (size_t i = 0; i < sizeof absurd / sizeof *absurd; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "absurd%zu.h5", i);
+        const char *path = data_scratch(name);
+        write_small(path, &(assay_capture_options){.tier = "stats"});
+        hid_t file = H5Fopen(path, H5F_ACC_RDWR, H5P_DEFAULT);
+        hid_t set = H5Dopen2(file, "/prompts/count/stats/values", H5P_DEFAULT);
+        double rows[16][10];
+        ck_assert_int_le(H5Sget_simple_extent_npoints(H5Dget_space(set)), 160);
+        ck_assert(H5Dread(set, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, rows) >= 0);
+        rows[0][1] = absurd[i];
+        ck_assert(H5Dwrite(set, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, rows) >= 0);
+        H5Dclose(set);
+        H5Fclose(file);
+        assay_run *run;
+        EXPECT_FAILS(ASSAY_BAD_FILE, assay_run_open(&run, &path, 1, NULL));
+        EXPECT_SAYS("row 0 of the statistics");
+    }
+}
+END_TEST
+
 START_TEST(capture_rows_tier_keeps_both_ends)
 {
     const char *path = data_scratch("rows.h5");
@@ -436,4 +462,5 @@ EXPECT_MAIN("capture", capture_gives_back_what_the_tap_showed,
             capture_keeps_its_budget_and_says_what_it_dropped,
             capture_in_progress_has_another_name_and_says_incomplete,
             capture_cut_off_by_kill_never_passes_for_whole, capture_refuses_wrong_use,
-            capture_and_reference_notice_changed_bytes, capture_rows_tier_keeps_both_ends)
+            capture_and_reference_notice_changed_bytes, capture_with_absurd_counts_is_refused,
+            capture_rows_tier_keeps_both_ends)

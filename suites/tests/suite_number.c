@@ -53,6 +53,18 @@ START_TEST(number_poison_carries_its_owner)
 }
 END_TEST
 
+START_TEST(number_index_is_whole_and_inside)
+{
+    ck_assert_int_eq(assay_index_of(0, 8), 0);
+    ck_assert_int_eq(assay_index_of(7, 8), 7);
+    const double wrong[] = {8, -1, 0.5, 6.999, NAN, INFINITY, -INFINITY, 1e300, -1e300, 9.3e18};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        ck_assert_msg(assay_index_of(wrong[i], 8) == -1, "%g", wrong[i]);
+    ck_assert_int_eq(assay_index_of(1e300, INT64_MAX), -1);
+    ck_assert_int_eq(assay_index_of(9007199254740992.0, INT64_MAX), (int64_t)1 << 53);
+}
+END_TEST
+
 EXPECT_MAIN("number", number_f16_round_trips_every_bit_pattern,
             number_bf16_and_fp8_round_trip_every_bit_pattern, number_rounds_ties_to_even,
-            number_poison_carries_its_owner)
+            number_poison_carries_its_owner, number_index_is_whole_and_inside)
