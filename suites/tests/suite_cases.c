@@ -90,7 +90,7 @@ static void plant_and_diagnose(assay_result *result, const public_case *c, assay
         first[i] = 40 + 37 * i;
         second[i] = 900 - 41 * i;
     }
-    snprintf(path, sizeof path, "/tmp/assay-cases-%ld.h5", (long)getpid());
+    snprintf(path, sizeof path, "%s", data_scratch("case.h5"));
     EXPECT_OK(assay_plant_parse(&plant, c->plant));
     EXPECT_OK(assay_plant_make(settings, &n_settings, 2, &plant, assay_model_hparams(model)));
     assay_seams seams = {settings, n_settings};

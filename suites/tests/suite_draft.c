@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "data.h"
 #include "engine/draft.h"
 #include "expect.h"
 #include "forge_watch.h"
@@ -23,7 +24,9 @@ static forged forge(const char *like, int n_nextn)
 {
     forged f;
     assay_forge_result made;
-    snprintf(f.path, sizeof f.path, "/tmp/assay-draft-%ld-%d.gguf", (long)getpid(), n_nextn);
+    char name[32];
+    snprintf(name, sizeof name, "draft-%d.gguf", n_nextn);
+    snprintf(f.path, sizeof f.path, "%s", data_scratch(name));
     const assay_forge_options how = {.like = like, .type = "f32", .n_layer = 2, .n_nextn = n_nextn};
     EXPECT_OK(assay_forge_model(&made, f.path, &how, NULL, NULL));
     EXPECT_OK(assay_model_open(&f.model, f.path, NULL));
