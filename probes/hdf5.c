@@ -299,8 +299,9 @@ assay_status assay_h5_attr_int(int64_t *out, bool *found, hid_t file, const char
     return ASSAY_OK;
 }
 
-assay_status assay_h5_attr_double(double *out, bool *found, hid_t file, const char *path,
-                                  const char *name)
+/* One number of an attribute, as `type`; whole: fractions are no number here. */
+static assay_status read_one(void *out, bool *found, hid_t file, const char *path, const char *name,
+                             hid_t type, bool whole)
 {
     hid_t attr;
     *found = false;
@@ -308,41 +309,32 @@ assay_status assay_h5_attr_double(double *out, bool *found, hid_t file, const ch
     if (attr < 0)
         return ASSAY_OK;
     assay_status s = ASSAY_OK;
-    hid_t type = H5Aget_type(attr), space = H5Aget_space(attr);
-    H5T_class_t kind = H5Tget_class(type);
-    if ((kind != H5T_FLOAT && kind != H5T_INTEGER) || H5Sget_simple_extent_npoints(space) != 1)
-        s = assay_fail(ASSAY_BAD_FILE, "'%s': attribute '%s': expected one number", path, name);
-    else if (H5Aread(attr, H5T_NATIVE_DOUBLE, out) < 0)
+    hid_t stored = H5Aget_type(attr), space = H5Aget_space(attr);
+    H5T_class_t kind = H5Tget_class(stored);
+    if ((kind != H5T_INTEGER && (whole || kind != H5T_FLOAT)) ||
+        H5Sget_simple_extent_npoints(space) != 1)
+        s = assay_fail(ASSAY_BAD_FILE, "'%s': attribute '%s': expected one %snumber", path, name,
+                       whole ? "whole " : "");
+    else if (H5Aread(attr, type, out) < 0)
         s = assay_h5_fail(ASSAY_BAD_FILE, "'%s': attribute '%s' cannot be read", path, name);
     else
         *found = true;
     H5Sclose(space);
-    H5Tclose(type);
+    H5Tclose(stored);
     H5Aclose(attr);
     return s;
+}
+
+assay_status assay_h5_attr_double(double *out, bool *found, hid_t file, const char *path,
+                                  const char *name)
+{
+    return read_one(out, found, file, path, name, H5T_NATIVE_DOUBLE, false);
 }
 
 assay_status assay_h5_attr_u64(uint64_t *out, bool *found, hid_t file, const char *path,
                                const char *name)
 {
-    hid_t attr;
-    *found = false;
-    ASSAY_TRY(open_attr(&attr, file, path, name));
-    if (attr < 0)
-        return ASSAY_OK;
-    assay_status s = ASSAY_OK;
-    hid_t type = H5Aget_type(attr), space = H5Aget_space(attr);
-    if (H5Tget_class(type) != H5T_INTEGER || H5Sget_simple_extent_npoints(space) != 1)
-        s = assay_fail(ASSAY_BAD_FILE, "'%s': attribute '%s': expected one whole number", path,
-                       name);
-    else if (H5Aread(attr, H5T_NATIVE_UINT64, out) < 0)
-        s = assay_h5_fail(ASSAY_BAD_FILE, "'%s': attribute '%s' cannot be read", path, name);
-    else
-        *found = true;
-    H5Sclose(space);
-    H5Tclose(type);
-    H5Aclose(attr);
-    return s;
+    return read_one(out, found, file, path, name, H5T_NATIVE_UINT64, true);
 }
 
 /* What is stored; is_number false for anything that is not a plain real number. */

@@ -46,20 +46,6 @@ static const assay_compared *last_good(const assay_comparison *comparison,
     return best;
 }
 
-static assay_status set(char **out, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-static assay_status set(char **out, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    int n = vasprintf(out, format, args);
-    va_end(args);
-    if (n >= 0)
-        return ASSAY_OK;
-    *out = NULL;
-    return assay_fail(ASSAY_NO_MEMORY, "no memory for a finding");
-}
-
 /* Everything that fails: points, layers, steps, prompts; returns the number of points. */
 static assay_status list_failures(assay_finding *f, const assay_comparison *comparison,
                                   const assay_run *candidate)
@@ -114,23 +100,27 @@ static assay_status fill(assay_finding *f, const assay_comparison *comparison,
     const assay_compared *good = last_good(comparison, item);
     char name[ASSAY_POINT_NAME_BYTES];
     ASSAY_TRY(list_failures(f, comparison, candidate));
-    ASSAY_TRY(set(&f->fault_class, "UNKNOWN"));
-    ASSAY_TRY(set(&f->kind, "%s",
-                  item->metrics.n_mask_differ || item->metrics.n_nan ? "not finite"
-                  : !strncmp(item->why, "shape", 5)                  ? "other shape"
-                  : !strncmp(item->why, "median", 6) && item->bad_at[0] < 0
-                      ? "systematic gain"
-                      : "differs from the reference"));
-    ASSAY_TRY(set(&f->point, "%s", assay_point_format(name, item->point, item->layer)));
+    ASSAY_TRY(assay_finding_set(&f->fault_class, "UNKNOWN"));
+    ASSAY_TRY(assay_finding_set(&f->kind, "%s",
+                                item->metrics.n_mask_differ || item->metrics.n_nan ? "not finite"
+                                : !strncmp(item->why, "shape", 5)                  ? "other shape"
+                                : !strncmp(item->why, "median", 6) && item->bad_at[0] < 0
+                                    ? "systematic gain"
+                                    : "differs from the reference"));
+    ASSAY_TRY(
+        assay_finding_set(&f->point, "%s", assay_point_format(name, item->point, item->layer)));
     if (good)
-        ASSAY_TRY(set(&f->last_good, "%s", assay_point_format(name, good->point, good->layer)));
-    ASSAY_TRY(set(&f->op, "%s", info->made_by));
-    ASSAY_TRY(set(&f->sentence, "the %s makes the first value that differs from the reference: %s",
-                  info->made_by, item->why));
-    ASSAY_TRY(set(&f->advice,
-                  "`assay diagnose CANDIDATE --model MODEL` computes each op again from the inputs "
-                  "it had and names the cause; points behind this one may only inherit"));
-    ASSAY_TRY(set(&f->reproduce, "%s", reproduce ? reproduce : ""));
+        ASSAY_TRY(assay_finding_set(&f->last_good, "%s",
+                                    assay_point_format(name, good->point, good->layer)));
+    ASSAY_TRY(assay_finding_set(&f->op, "%s", info->made_by));
+    ASSAY_TRY(assay_finding_set(&f->sentence,
+                                "the %s makes the first value that differs from the reference: %s",
+                                info->made_by, item->why));
+    ASSAY_TRY(assay_finding_set(
+        &f->advice,
+        "`assay diagnose CANDIDATE --model MODEL` computes each op again from the inputs "
+        "it had and names the cause; points behind this one may only inherit"));
+    ASSAY_TRY(assay_finding_set(&f->reproduce, "%s", reproduce ? reproduce : ""));
     return describe_numbers(f, item);
 }
 

@@ -56,34 +56,14 @@ static bool same_finding(const assay_located *a, const assay_located *b)
     return a->fault == b->fault && !strcmp(a->kind, b->kind) && !strcmp(a->family, b->family);
 }
 
-static assay_status set_text(char **to, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-
-static assay_status set_text(char **to, const char *format, ...)
-{
-    va_list args;
-    char *text;
-    va_start(args, format);
-    int n = vasprintf(&text, format, args);
-    va_end(args);
-    if (n < 0)
-        return assay_fail(ASSAY_NO_MEMORY, "out of memory for a finding");
-    free(*to);
-    *to = text;
-    return ASSAY_OK;
-}
-
 /* Adds where one home is to the lists of a finding. */
 static assay_status add_place(assay_finding *f, const assay_diagnosis *d, const assay_judged *j)
 {
     char name[ASSAY_POINT_NAME_BYTES];
     assay_point_format(name, j->point, j->layer);
-    ASSAY_TRY(assay_strings_add_once(&f->points, name));
-    if (j->layer >= 0)
-        ASSAY_TRY(assay_numbers_add(&f->layers, j->layer));
-    ASSAY_TRY(assay_numbers_add(&f->steps, j->step));
-    return assay_strings_add_once(
-        &f->prompts, assay_run_prompt_at(assay_forced_run(d->forced), j->prompt)->name);
+    return assay_finding_add_place(
+        f, name, j->layer, j->step,
+        assay_run_prompt_at(assay_forced_run(d->forced), j->prompt)->name);
 }
 
 /* The last value before it in the flow of the same step that was judged right. */
@@ -98,7 +78,7 @@ static assay_status set_last_good(assay_finding *f, const assay_diagnosis *d, in
         if (k->is_home || (k->point == j->point && k->layer == j->layer))
             continue;
         assay_point_format(name, k->point, k->layer);
-        return set_text(&f->last_good, "%s", name);
+        return assay_finding_set(&f->last_good, "%s", name);
     }
     return ASSAY_OK;
 }
@@ -260,14 +240,15 @@ static assay_status set_words(assay_finding *f, const assay_diagnosis *d, const 
     assay_text_ranges(layers, sizeof layers, &f->layers);
     const char *where = f->layers.n > 1 ? "layers" : "layer";
     if (l->fault == ASSAY_FAULT_UNKNOWN) {
-        ASSAY_TRY(set_text(&f->fault_class, "UNKNOWN"));
+        ASSAY_TRY(assay_finding_set(&f->fault_class, "UNKNOWN"));
         static const char tail[] = "and no class of the table explains how";
         if (f->layers.n)
-            ASSAY_TRY(set_text(&f->sentence, "%s: wrong on its inputs (%s %s), %s", f->point, where,
-                               layers, tail));
+            ASSAY_TRY(assay_finding_set(&f->sentence, "%s: wrong on its inputs (%s %s), %s",
+                                        f->point, where, layers, tail));
         else
-            ASSAY_TRY(set_text(&f->sentence, "%s: wrong on its inputs, %s", f->point, tail));
-        return set_text(
+            ASSAY_TRY(
+                assay_finding_set(&f->sentence, "%s: wrong on its inputs, %s", f->point, tail));
+        return assay_finding_set(
             &f->advice,
             "Look at the elements (assay show CAPTURE %s) and run the op alone on the captured "
             "inputs; the shape above says where. When most points are wrong, ask first "
@@ -275,23 +256,25 @@ static assay_status set_words(assay_finding *f, const assay_diagnosis *d, const 
             f->point);
     }
     const assay_fault *fault = assay_fault_at(l->fault);
-    ASSAY_TRY(set_text(&f->fault_class, "%s", fault->name));
+    ASSAY_TRY(assay_finding_set(&f->fault_class, "%s", fault->name));
     if (f->layers.n)
-        ASSAY_TRY(set_text(&f->sentence, "%s: %s (%s %s)", f->point, l->kind, where, layers));
+        ASSAY_TRY(
+            assay_finding_set(&f->sentence, "%s: %s (%s %s)", f->point, l->kind, where, layers));
     else
-        ASSAY_TRY(set_text(&f->sentence, "%s: %s", f->point, l->kind));
+        ASSAY_TRY(assay_finding_set(&f->sentence, "%s: %s", f->point, l->kind));
     if (is_of_model(l))
-        return set_text(&f->advice,
-                        "Ask first whether MODEL is the file that was run: compare version, "
+        return assay_finding_set(
+            &f->advice, "Ask first whether MODEL is the file that was run: compare version, "
                         "quantization and SHA-256. If it is, the engine loaded something else.");
     if (l->fault == ASSAY_FAULT_RANK_SLICE &&
         assay_run_about(assay_forced_run(d->forced))->n_ranks < 2)
-        return set_text(&f->advice,
-                        "This capture knows of one rank: look at where the op's input or weight is "
-                        "cut into parts and put together (split, chunk, reshape, concatenate), or "
-                        "at how the ranks' parts were gathered for this dump. Of several ranks: %s",
-                        fault->advice);
-    return set_text(&f->advice, "%s", fault->advice);
+        return assay_finding_set(
+            &f->advice,
+            "This capture knows of one rank: look at where the op's input or weight is "
+            "cut into parts and put together (split, chunk, reshape, concatenate), or "
+            "at how the ranks' parts were gathered for this dump. Of several ranks: %s",
+            fault->advice);
+    return assay_finding_set(&f->advice, "%s", fault->advice);
 }
 
 static assay_status make_finding(assay_result *result, assay_diagnosis *d, int first, bool *used,
@@ -326,9 +309,9 @@ static assay_status make_finding(assay_result *result, assay_diagnosis *d, int f
                             ->name));
                 }
         }
-    ASSAY_GO(set_text(&f.kind, "%s", l->kind));
-    ASSAY_GO(set_text(&f.point, "%s", assay_point_format(name, j->point, j->layer)));
-    ASSAY_GO(set_text(&f.op, "%s", assay_point_at(j->point)->made_by));
+    ASSAY_GO(assay_finding_set(&f.kind, "%s", l->kind));
+    ASSAY_GO(assay_finding_set(&f.point, "%s", assay_point_format(name, j->point, j->layer)));
+    ASSAY_GO(assay_finding_set(&f.op, "%s", assay_point_at(j->point)->made_by));
     ASSAY_GO(set_last_good(&f, d, l->index));
     ASSAY_GO(set_numbers(&f, d, l->index));
     json_object_update(f.fitted, l->fitted);
@@ -338,7 +321,7 @@ static assay_status make_finding(assay_result *result, assay_diagnosis *d, int f
     count_judged(&count, &f, d, j->against != NULL);
     ASSAY_GO(add_evidence(&f, d, l, &count));
     if (reproduce)
-        ASSAY_GO(set_text(&f.reproduce, "%s", reproduce));
+        ASSAY_GO(assay_finding_set(&f.reproduce, "%s", reproduce));
     ASSAY_GO(assay_result_add_finding(result, &f));
     ASSAY_GO(assay_diagnosis_pictures(result, result->n_findings - 1, d->forced, l->index));
 out:

@@ -150,13 +150,6 @@ assay_status assay_diagnosis_other_weights(assay_diagnosis *d)
     return ASSAY_OK;
 }
 
-static assay_status set(char **to, const char *text)
-{
-    free(*to);
-    *to = strdup(text);
-    return *to ? ASSAY_OK : assay_fail(ASSAY_NO_MEMORY, "out of memory for a finding");
-}
-
 /* Places where the run's choice of experts is wider or narrower than `right`; *used: how wide. */
 static assay_status choices_of(assay_finding *f, int *used, const assay_run *run, int right)
 {
@@ -171,11 +164,9 @@ static assay_status choices_of(assay_finding *f, int *used, const assay_run *run
                 *used = (int)seen->dims[1];
                 assay_point_format(name, seen->point, seen->layer);
                 if (!f->points.n)
-                    ASSAY_TRY(set(&f->point, name));
-                ASSAY_TRY(assay_strings_add_once(&f->points, name));
-                ASSAY_TRY(assay_strings_add_once(&f->prompts, assay_run_prompt_at(run, p)->name));
-                ASSAY_TRY(assay_numbers_add(&f->layers, seen->layer));
-                ASSAY_TRY(assay_numbers_add(&f->steps, step));
+                    ASSAY_TRY(assay_finding_set(&f->point, "%s", name));
+                ASSAY_TRY(assay_finding_add_place(f, name, seen->layer, step,
+                                                  assay_run_prompt_at(run, p)->name));
             }
     return ASSAY_OK;
 }
@@ -201,15 +192,16 @@ assay_status assay_diagnosis_expert_count(bool *differs, assay_result *result, c
              "the run chooses %d experts for a token, the model file says %d", used,
              shape->n_expert_used);
     f.confidence = f.explained = 1;
-    ASSAY_GO(set(&f.fault_class, fault->name));
-    ASSAY_GO(set(&f.kind, "another number of experts"));
-    ASSAY_GO(set(&f.op, assay_point_at(ASSAY_POINT_MOE_TOPK)->made_by));
-    ASSAY_GO(set(&f.sentence, sentence));
-    ASSAY_GO(set(&f.advice,
-                 "Compare the engine's number of experts with <arch>.expert_used_count of "
-                 "the file; one of them is not the model's."));
+    ASSAY_GO(assay_finding_set(&f.fault_class, "%s", fault->name));
+    ASSAY_GO(assay_finding_set(&f.kind, "%s", "another number of experts"));
+    ASSAY_GO(assay_finding_set(&f.op, "%s", assay_point_at(ASSAY_POINT_MOE_TOPK)->made_by));
+    ASSAY_GO(assay_finding_set(&f.sentence, "%s", sentence));
+    ASSAY_GO(
+        assay_finding_set(&f.advice, "%s",
+                          "Compare the engine's number of experts with <arch>.expert_used_count of "
+                          "the file; one of them is not the model's."));
     if (reproduce)
-        ASSAY_GO(set(&f.reproduce, reproduce));
+        ASSAY_GO(assay_finding_set(&f.reproduce, "%s", reproduce));
     json_object_set_new(f.fitted, "top_k", json_integer(used));
     json_object_set_new(f.fitted, "right", json_integer(shape->n_expert_used));
     ASSAY_GO(

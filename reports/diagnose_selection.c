@@ -8,13 +8,6 @@
 
 #include "reports/diagnose_private.h"
 
-static assay_status set(char **to, const char *text)
-{
-    free(*to);
-    *to = strdup(text);
-    return *to ? ASSAY_OK : assay_fail(ASSAY_NO_MEMORY, "out of memory for a finding");
-}
-
 /* Every step whose list is longer than `right`, the first one as the place. */
 static assay_status add_places(assay_finding *f, const assay_run *run, int right)
 {
@@ -28,11 +21,9 @@ static assay_status add_places(assay_finding *f, const assay_run *run, int right
                     continue;
                 assay_point_format(name, seen->point, seen->layer);
                 if (!f->points.n)
-                    ASSAY_TRY(set(&f->point, name));
-                ASSAY_TRY(assay_strings_add_once(&f->points, name));
-                ASSAY_TRY(assay_strings_add_once(&f->prompts, assay_run_prompt_at(run, p)->name));
-                ASSAY_TRY(assay_numbers_add(&f->layers, seen->layer));
-                ASSAY_TRY(assay_numbers_add(&f->steps, step));
+                    ASSAY_TRY(assay_finding_set(&f->point, "%s", name));
+                ASSAY_TRY(assay_finding_add_place(f, name, seen->layer, step,
+                                                  assay_run_prompt_at(run, p)->name));
             }
     return ASSAY_OK;
 }
@@ -53,14 +44,16 @@ assay_status assay_diagnosis_selection(assay_result *result, const assay_diagnos
              right);
     f.confidence = f.explained = 1;
     ASSAY_GO(add_places(&f, assay_forced_run(d->forced), right));
-    ASSAY_GO(set(&f.fault_class, fault->name));
-    ASSAY_GO(set(&f.kind, "another number of keys"));
-    ASSAY_GO(set(&f.op, assay_point_at(ASSAY_POINT_INDEX_TOPK)->made_by));
-    ASSAY_GO(set(&f.sentence, sentence));
-    ASSAY_GO(set(&f.advice, "Compare the engine's top-k with <arch>.attention.indexer.top_k of the "
-                            "file; one of them is not the model's."));
+    ASSAY_GO(assay_finding_set(&f.fault_class, "%s", fault->name));
+    ASSAY_GO(assay_finding_set(&f.kind, "%s", "another number of keys"));
+    ASSAY_GO(assay_finding_set(&f.op, "%s", assay_point_at(ASSAY_POINT_INDEX_TOPK)->made_by));
+    ASSAY_GO(assay_finding_set(&f.sentence, "%s", sentence));
+    ASSAY_GO(
+        assay_finding_set(&f.advice, "%s",
+                          "Compare the engine's top-k with <arch>.attention.indexer.top_k of the "
+                          "file; one of them is not the model's."));
     if (reproduce)
-        ASSAY_GO(set(&f.reproduce, reproduce));
+        ASSAY_GO(assay_finding_set(&f.reproduce, "%s", reproduce));
     json_object_set_new(f.fitted, "top_k", json_integer(kept));
     json_object_set_new(f.fitted, "right", json_integer(right));
     ASSAY_GO(assay_strings_add(&f.evidence,

@@ -52,13 +52,6 @@ static const char *name_kind(const readings *r, const int32_t *tokens, int64_t n
     return "other ids than the text gives";
 }
 
-static assay_status set(char **to, const char *text)
-{
-    free(*to);
-    *to = strdup(text);
-    return *to ? ASSAY_OK : assay_fail(ASSAY_NO_MEMORY, "out of memory for a finding");
-}
-
 static assay_status add(assay_result *result, const assay_run_prompt *p, const readings *r,
                         const char *reproduce)
 {
@@ -78,14 +71,14 @@ static assay_status add(assay_result *result, const assay_run_prompt *p, const r
     f.first_bad[0] = at;
     f.first_bad_got = at < p->n_tokens ? p->tokens[at] : -1;
     f.first_bad_expected = at < r->whole.n ? r->whole.ids[at] : -1;
-    ASSAY_GO(set(&f.fault_class, fault->name));
-    ASSAY_GO(set(&f.kind, kind));
-    ASSAY_GO(set(&f.point, "tokens"));
-    ASSAY_GO(set(&f.op, "tokenizer"));
-    ASSAY_GO(set(&f.sentence, sentence));
-    ASSAY_GO(set(&f.advice, fault->advice));
+    ASSAY_GO(assay_finding_set(&f.fault_class, "%s", fault->name));
+    ASSAY_GO(assay_finding_set(&f.kind, "%s", kind));
+    ASSAY_GO(assay_finding_set(&f.point, "%s", "tokens"));
+    ASSAY_GO(assay_finding_set(&f.op, "%s", "tokenizer"));
+    ASSAY_GO(assay_finding_set(&f.sentence, "%s", sentence));
+    ASSAY_GO(assay_finding_set(&f.advice, "%s", fault->advice));
     if (reproduce)
-        ASSAY_GO(set(&f.reproduce, reproduce));
+        ASSAY_GO(assay_finding_set(&f.reproduce, "%s", reproduce));
     ASSAY_GO(assay_strings_add(&f.points, "tokens"));
     ASSAY_GO(assay_strings_add(&f.prompts, "%s", p->name));
     ASSAY_GO(assay_strings_add(

@@ -68,6 +68,30 @@ void assay_strings_clear(assay_strings *list)
     *list = (assay_strings){0};
 }
 
+assay_status assay_finding_set(char **to, const char *format, ...)
+{
+    va_list args;
+    char *text;
+    va_start(args, format);
+    int n = vasprintf(&text, format, args);
+    va_end(args);
+    if (n < 0)
+        return assay_fail(ASSAY_NO_MEMORY, "out of memory for a finding");
+    free(*to);
+    *to = text;
+    return ASSAY_OK;
+}
+
+assay_status assay_finding_add_place(assay_finding *finding, const char *point, int layer, int step,
+                                     const char *prompt)
+{
+    ASSAY_TRY(assay_strings_add_once(&finding->points, point));
+    if (layer >= 0)
+        ASSAY_TRY(assay_numbers_add(&finding->layers, layer));
+    ASSAY_TRY(assay_numbers_add(&finding->steps, step));
+    return assay_strings_add_once(&finding->prompts, prompt);
+}
+
 assay_status assay_numbers_add(assay_numbers *list, int64_t number)
 {
     int at = list->n;

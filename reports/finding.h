@@ -52,7 +52,8 @@ typedef struct assay_finding {
     assay_strings prompts;
     json_t *fitted;    /* object: fitted numbers; never NULL */
     double confidence; /* explained share x margin over the best other class, 0 ... 1 */
-    double explained;  /* share of the added error that the explanation removes, 0 ... 1 */
+    double explained;  /* share of the added error that the explanation removes, 0 ... 1; NaN: not
+                          measured */
     double error_rel, error_cos,
         error_gain; /* relative L2, cosine, gain of candidate on expected */
     double floor;   /* relative L2 that rounding alone can make here */
@@ -69,6 +70,12 @@ typedef struct assay_finding {
 
 void assay_finding_init(assay_finding *finding);
 void assay_finding_clear(assay_finding *finding);
+/* Puts a text in the place of what *to, a member of a finding, holds. */
+assay_status assay_finding_set(char **to, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+/* A place where it was seen; each list has it once. layer -1: of no layer. */
+assay_status assay_finding_add_place(assay_finding *finding, const char *point, int layer, int step,
+                                     const char *prompt);
 
 typedef struct assay_check_row {
     char *name;

@@ -6,6 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "engine/base/publish.h"
+
 #define X(id, name, file_name, function) assay_render_fn function;
 #include "reports/render.def"
 #undef X
@@ -121,7 +123,7 @@ static assay_status write_forms(form *forms, const char *folder, const assay_ren
         free(forms[i].temporary);
         forms[i].temporary = NULL;
     }
-    return ASSAY_OK;
+    return assay_sync(folder);
 }
 
 assay_status assay_render_into(const char *folder, const assay_renderer *renderer,

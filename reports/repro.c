@@ -5,13 +5,13 @@
  */
 #include "reports/repro.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "engine/base/publish.h"
 #include "references/import.h"
 #include "references/run_cut.h"
 #include "reports/render.h"
@@ -141,17 +141,6 @@ out:
     return s;
 }
 
-static assay_status settle(const char *from, const char *to)
-{
-    int fd = open(from, O_RDONLY);
-    bool good = fd >= 0 && fsync(fd) == 0;
-    if (fd >= 0)
-        close(fd);
-    if (!good || rename(from, to) != 0)
-        return assay_fail(ASSAY_IO, "'%s': cannot be written: %s", to, strerror(errno));
-    return ASSAY_OK;
-}
-
 /* *made: a bundle is at path. Reasons that are no failure of the machine leave none. */
 static assay_status make(bool *made, const char *path, maker *m)
 {
@@ -173,7 +162,7 @@ static assay_status make(bool *made, const char *path, maker *m)
         s = ASSAY_OK;
     }
     if (s == ASSAY_OK && *made)
-        s = settle(temporary, path);
+        s = assay_publish(temporary, path);
     unlink(temporary);
     free(temporary);
     return s;

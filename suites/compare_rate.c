@@ -1,13 +1,11 @@
 #include "suites/compare_rate.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 
+#include "engine/base/mapping.h"
 #include "engine/base/wide.h"
 #include "references/compare.h"
 #include "references/median.h"
@@ -36,24 +34,6 @@ static times since(times began)
     return (times){end.wall_s - began.wall_s, end.cpu_s - began.cpu_s};
 }
 
-static assay_status map_file(const float **out, int64_t *n_bytes, const char *path)
-{
-    struct stat st;
-    int fd = open(path, O_RDONLY);
-    if (fd < 0 || fstat(fd, &st)) {
-        if (fd >= 0)
-            close(fd);
-        return assay_fail(ASSAY_IO, "'%s': %s", path, strerror(errno));
-    }
-    void *map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
-    close(fd);
-    if (map == MAP_FAILED)
-        return assay_fail(ASSAY_IO, "'%s': cannot be mapped: %s", path, strerror(errno));
-    *out = map;
-    *n_bytes = st.st_size;
-    return ASSAY_OK;
-}
-
 /* Sum of squared differences, float32 as a plain loop has it. */
 ASSAY_WIDEST static float add_up(const float *a, const float *b, int64_t n)
 {
@@ -68,23 +48,25 @@ ASSAY_WIDEST static float add_up(const float *a, const float *b, int64_t n)
 
 static assay_status read_plain(times *took, double *sum, const char *path_a, const char *path_b)
 {
-    const float *a, *b;
-    int64_t n_a, n_b;
+    assay_mapping map_a, map_b;
     times began = now();
     double total = 0;
-    ASSAY_TRY(map_file(&a, &n_a, path_a));
-    assay_status s = map_file(&b, &n_b, path_b);
+    ASSAY_TRY(assay_mapping_open(&map_a, path_a));
+    assay_status s = assay_mapping_open(&map_b, path_b);
     if (s != ASSAY_OK) {
-        munmap((void *)a, (size_t)n_a);
+        assay_mapping_close(&map_a);
         return s;
     }
-    int64_t n = (n_a < n_b ? n_a : n_b) / (int64_t)sizeof *a;
+    const float *a = (const float *)(const void *)map_a.bytes;
+    const float *b = (const float *)(const void *)map_b.bytes;
+    int64_t n = (int64_t)(map_a.n_bytes < map_b.n_bytes ? map_a.n_bytes : map_b.n_bytes) /
+                (int64_t)sizeof *a;
 #pragma omp parallel for schedule(dynamic) reduction(+ : total)
     for (int64_t first = 0; first < n; first += BLOCK_FLOATS)
         total += (double)add_up(a + first, b + first,
                                 n - first < BLOCK_FLOATS ? n - first : BLOCK_FLOATS);
-    munmap((void *)a, (size_t)n_a);
-    munmap((void *)b, (size_t)n_b);
+    assay_mapping_close(&map_a);
+    assay_mapping_close(&map_b);
     *took = since(began);
     *sum += total;
     return ASSAY_OK;

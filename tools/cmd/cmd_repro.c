@@ -13,6 +13,7 @@
 #include <unistd.h>
 #include <wordexp.h>
 
+#include "engine/base/publish.h"
 #include "reports/repro.h"
 #include "tools/options.h"
 #include "tools/progress.h"
@@ -124,7 +125,11 @@ static assay_status make(const assay_finding *f, const char *output)
     ASSAY_GO(find_again(f->reproduce, folder));
     if (asprintf(&made, "%s/%s_%s.h5", folder, f->fault_class, f->point) < 0)
         made = NULL;
-    if (!made || rename(made, output) != 0)
+    if (!made)
+        s = assay_fail(ASSAY_NO_MEMORY, "no memory for a path");
+    else if (access(made, F_OK) == 0)
+        s = assay_publish(made, output);
+    else
         s = assay_fail(ASSAY_CANNOT_JUDGE,
                        "%s at %s has no bundle: it is not found again, or no value of an op "
                        "shows it alone",

@@ -10,76 +10,21 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <link.h>
 #include <stdarg.h>
-#include <stdatomic.h>
-#include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/types.h>
 #include <unistd.h>
 
-static atomic_long n_calls;
-static long fail_at;
-static int fail_on, is_ready;
-
-/* Code of the libraries that are not counted. */
-static struct {
-    uintptr_t first, end;
-} spared[64];
-static int n_spared;
-
-static int note_object(struct dl_phdr_info *info, size_t size, void *user)
-{
-    static const char *const names[] = {"libgomp", "libomp",      "libopenblas", "libcrypto",
-                                        "libmpi",  "libopen-rte", "libopen-pal", "libhwloc",
-                                        "libudev", "ld-linux",    "libevent"};
-    (void)size, (void)user;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        for (int h = 0; strstr(info->dlpi_name, names[i]) && h < info->dlpi_phnum; h++) {
-            if (info->dlpi_phdr[h].p_type != PT_LOAD || n_spared == 64)
-                continue;
-            spared[n_spared].first = info->dlpi_addr + info->dlpi_phdr[h].p_vaddr;
-            spared[n_spared].end = spared[n_spared].first + info->dlpi_phdr[h].p_memsz;
-            n_spared++;
-        }
-    return 0;
-}
+#define SPARED                                                                                     \
+    "libgomp", "libomp", "libopenblas", "libcrypto", "libmpi", "libopen-rte", "libopen-pal",       \
+        "libhwloc", "libudev", "ld-linux", "libevent"
+#include "fail.h"
 
 __attribute__((constructor)) static void start(void)
 {
-    const char *at = getenv("ASSAY_FAIL_IO_AT");
-    fail_at = at ? atol(at) : 0;
-    fail_on = getenv("ASSAY_FAIL_ON") != NULL;
-    dl_iterate_phdr(note_object, NULL);
-    is_ready = 1;
-}
-
-__attribute__((destructor)) static void end(void)
-{
-    const char *path = getenv("ASSAY_FAIL_COUNT");
-    is_ready = 0;
-    FILE *file = path ? fopen(path, "w") : NULL;
-    if (!file)
-        return;
-    fprintf(file, "%ld\n", (long)n_calls);
-    fclose(file);
-}
-
-static int fails(const void *caller)
-{
-    if (!is_ready)
-        return 0;
-    for (int i = 0; i < n_spared; i++)
-        if ((uintptr_t)caller >= spared[i].first && (uintptr_t)caller < spared[i].end)
-            return 0;
-    long n = ++n_calls;
-    if (fail_at == 0 || n < fail_at || (n > fail_at && !fail_on))
-        return 0;
-    errno = EIO;
-    return 1;
+    start_failing("ASSAY_FAIL_IO_AT");
 }
 
 #define CALLER __builtin_return_address(0)
@@ -99,7 +44,7 @@ static int fails(const void *caller)
         va_start(args, flags);                                                                     \
         mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(args, mode_t) : 0;                    \
         va_end(args);                                                                              \
-        return fails(CALLER) ? -1 : next(path, flags, mode);                                       \
+        return fails(CALLER, EIO) ? -1 : next(path, flags, mode);                                  \
     }
 OPEN(open)
 OPEN(open64)
@@ -108,7 +53,7 @@ OPEN(open64)
     FILE *name(const char *path, const char *mode)                                                 \
     {                                                                                              \
         NEXT(name)                                                                                 \
-        return fails(CALLER) ? NULL : next(path, mode);                                            \
+        return fails(CALLER, EIO) ? NULL : next(path, mode);                                       \
     }
 STREAM_OPEN(fopen)
 STREAM_OPEN(fopen64)
@@ -117,7 +62,7 @@ STREAM_OPEN(fopen64)
     ssize_t name(int fd, buffer_type buffer, size_t n, offset_type offset)                         \
     {                                                                                              \
         NEXT(name)                                                                                 \
-        return fails(CALLER) ? -1 : next(fd, buffer, n, offset);                                   \
+        return fails(CALLER, EIO) ? -1 : next(fd, buffer, n, offset);                              \
     }
 PLACED(pread, void *, off_t)
 PLACED(pread64, void *, off64_t)
@@ -127,21 +72,21 @@ PLACED(pwrite64, const void *, off64_t)
 ssize_t read(int fd, void *buffer, size_t n)
 {
     NEXT(read)
-    return fails(CALLER) ? -1 : next(fd, buffer, n);
+    return fails(CALLER, EIO) ? -1 : next(fd, buffer, n);
 }
 
 /* Messages on standard error are how a failure is seen; they are let through. */
 ssize_t write(int fd, const void *buffer, size_t n)
 {
     NEXT(write)
-    return fd != STDERR_FILENO && fails(CALLER) ? -1 : next(fd, buffer, n);
+    return fd != STDERR_FILENO && fails(CALLER, EIO) ? -1 : next(fd, buffer, n);
 }
 
 #define MAP(name, offset_type)                                                                     \
     void *name(void *at, size_t n, int prot, int flags, int fd, offset_type offset)                \
     {                                                                                              \
         NEXT(name)                                                                                 \
-        return fd >= 0 && fails(CALLER) ? MAP_FAILED : next(at, n, prot, flags, fd, offset);       \
+        return fd >= 0 && fails(CALLER, EIO) ? MAP_FAILED : next(at, n, prot, flags, fd, offset);  \
     }
 MAP(mmap, off_t)
 MAP(mmap64, off64_t)
@@ -150,7 +95,7 @@ MAP(mmap64, off64_t)
     int name(int fd, offset_type n)                                                                \
     {                                                                                              \
         NEXT(name)                                                                                 \
-        return fails(CALLER) ? -1 : next(fd, n);                                                   \
+        return fails(CALLER, EIO) ? -1 : next(fd, n);                                              \
     }
 CUT(ftruncate, off_t)
 CUT(ftruncate64, off64_t)
@@ -158,26 +103,26 @@ CUT(ftruncate64, off64_t)
 int fsync(int fd)
 {
     NEXT(fsync)
-    return fails(CALLER) ? -1 : next(fd);
+    return fails(CALLER, EIO) ? -1 : next(fd);
 }
 
 int rename(const char *from, const char *to)
 {
     NEXT(rename)
-    return fails(CALLER) ? -1 : next(from, to);
+    return fails(CALLER, EIO) ? -1 : next(from, to);
 }
 
 int fflush(FILE *file)
 {
     NEXT(fflush)
-    return file != stderr && fails(CALLER) ? EOF : next(file);
+    return file != stderr && fails(CALLER, EIO) ? EOF : next(file);
 }
 
 /* Closed all the same, as the C library does. */
 int fclose(FILE *file)
 {
     NEXT(fclose)
-    int is_failed = fails(CALLER);
+    int is_failed = fails(CALLER, EIO);
     int status = next(file);
     if (is_failed)
         errno = EIO;
