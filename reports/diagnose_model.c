@@ -150,32 +150,10 @@ assay_status assay_diagnosis_other_weights(assay_diagnosis *d)
     return ASSAY_OK;
 }
 
-/* Places where the run's choice of experts is wider or narrower than `right`; *used: how wide. */
-static assay_status choices_of(assay_finding *f, int *used, const assay_run *run, int right)
-{
-    char name[ASSAY_POINT_NAME_BYTES];
-    for (int p = 0; p < assay_run_n_prompts(run); p++)
-        for (int step = 0; step < assay_run_prompt_at(run, p)->n_steps; step++)
-            for (int i = 0; i < assay_run_n_seen(run, p, step); i++) {
-                const assay_seen *seen = assay_run_seen_at(run, p, step, i);
-                if (seen->point != ASSAY_POINT_MOE_TOPK || seen->n_dims != 2 ||
-                    seen->dims[1] == right)
-                    continue;
-                *used = (int)seen->dims[1];
-                assay_point_format(name, seen->point, seen->layer);
-                if (!f->points.n)
-                    ASSAY_TRY(assay_finding_set(&f->point, "%s", name));
-                ASSAY_TRY(assay_finding_add_place(f, name, seen->layer, step,
-                                                  assay_run_prompt_at(run, p)->name));
-            }
-    return ASSAY_OK;
-}
-
 assay_status assay_diagnosis_expert_count(bool *differs, assay_result *result, const assay_run *run,
                                           const assay_oracle *oracle, const char *reproduce)
 {
     const assay_oracle_shape *shape = assay_oracle_shape_of(oracle);
-    const assay_fault *fault = assay_fault_at(ASSAY_FAULT_ROUTE);
     int used = shape->n_expert_used;
     assay_finding f;
     char sentence[160];
@@ -184,24 +162,20 @@ assay_status assay_diagnosis_expert_count(bool *differs, assay_result *result, c
     if (shape->n_expert == 0)
         return ASSAY_OK;
     assay_finding_init(&f);
-    ASSAY_GO(choices_of(&f, &used, run, shape->n_expert_used));
+    ASSAY_GO(assay_diagnosis_list_widths(&f, &used, run, ASSAY_POINT_MOE_TOPK, shape->n_expert_used,
+                                         true));
     if (used == shape->n_expert_used)
         goto out;
     *differs = true;
     snprintf(sentence, sizeof sentence,
              "the run chooses %d experts for a token, the model file says %d", used,
              shape->n_expert_used);
-    f.confidence = f.explained = 1;
-    ASSAY_GO(assay_finding_set(&f.fault_class, "%s", fault->name));
-    ASSAY_GO(assay_finding_set(&f.kind, "%s", "another number of experts"));
-    ASSAY_GO(assay_finding_set(&f.op, "%s", assay_point_at(ASSAY_POINT_MOE_TOPK)->made_by));
-    ASSAY_GO(assay_finding_set(&f.sentence, "%s", sentence));
-    ASSAY_GO(
-        assay_finding_set(&f.advice, "%s",
-                          "Compare the engine's number of experts with <arch>.expert_used_count of "
-                          "the file; one of them is not the model's."));
-    if (reproduce)
-        ASSAY_GO(assay_finding_set(&f.reproduce, "%s", reproduce));
+    ASSAY_GO(assay_diagnosis_fact(
+        &f, ASSAY_FAULT_ROUTE, "another number of experts",
+        assay_point_at(ASSAY_POINT_MOE_TOPK)->made_by, sentence,
+        "Compare the engine's number of experts with <arch>.expert_used_count of the file; one of "
+        "them is not the model's.",
+        reproduce));
     json_object_set_new(f.fitted, "top_k", json_integer(used));
     json_object_set_new(f.fitted, "right", json_integer(shape->n_expert_used));
     ASSAY_GO(

@@ -54,6 +54,14 @@ void assay_diagnosis_merge(assay_diagnosis *d);
 assay_status assay_diagnosis_explain_home(assay_diagnosis *d, int position, int likely);
 /* Where nearly all products disagree and nothing else does, their homes become one. */
 assay_status assay_diagnosis_other_weights(assay_diagnosis *d);
+/* What a fact of the captured ids says in words; reproduce may be NULL. No arithmetic was needed,
+ * so nothing about it is uncertain. */
+assay_status assay_diagnosis_fact(assay_finding *f, int fault, const char *kind, const char *op,
+                                  const char *sentence, const char *advice, const char *reproduce);
+/* Places where lists of ids [tokens, n] are wider than `right` (or_narrower: or narrower); *width:
+ * the last such n. The first place becomes the finding's point. */
+assay_status assay_diagnosis_list_widths(assay_finding *f, int *width, const assay_run *run,
+                                         assay_point point, int right, bool or_narrower);
 /* A run that chooses another number of experts than the file says: a fact, no arithmetic. */
 assay_status assay_diagnosis_expert_count(bool *differs, assay_result *result, const assay_run *run,
                                           const assay_oracle *oracle, const char *reproduce);

@@ -55,7 +55,6 @@ static const char *name_kind(const readings *r, const int32_t *tokens, int64_t n
 static assay_status add(assay_result *result, const assay_run_prompt *p, const readings *r,
                         const char *reproduce)
 {
-    const assay_fault *fault = assay_fault_at(ASSAY_FAULT_VOCAB);
     const char *kind = name_kind(r, p->tokens, p->n_tokens);
     assay_finding f;
     int64_t at = 0;
@@ -65,20 +64,14 @@ static assay_status add(assay_result *result, const assay_run_prompt *p, const r
     while (at < p->n_tokens && at < r->whole.n && p->tokens[at] == r->whole.ids[at])
         at++;
     snprintf(sentence, sizeof sentence, "prompt '%s': %s", p->name, kind);
-    f.confidence = f.explained = 1;
     f.has_first_bad = true;
     f.n_first_bad = 1;
     f.first_bad[0] = at;
     f.first_bad_got = at < p->n_tokens ? p->tokens[at] : -1;
     f.first_bad_expected = at < r->whole.n ? r->whole.ids[at] : -1;
-    ASSAY_GO(assay_finding_set(&f.fault_class, "%s", fault->name));
-    ASSAY_GO(assay_finding_set(&f.kind, "%s", kind));
-    ASSAY_GO(assay_finding_set(&f.point, "%s", "tokens"));
-    ASSAY_GO(assay_finding_set(&f.op, "%s", "tokenizer"));
-    ASSAY_GO(assay_finding_set(&f.sentence, "%s", sentence));
-    ASSAY_GO(assay_finding_set(&f.advice, "%s", fault->advice));
-    if (reproduce)
-        ASSAY_GO(assay_finding_set(&f.reproduce, "%s", reproduce));
+    ASSAY_GO(assay_diagnosis_fact(&f, ASSAY_FAULT_VOCAB, kind, "tokenizer", sentence,
+                                  assay_fault_at(ASSAY_FAULT_VOCAB)->advice, reproduce));
+    ASSAY_GO(assay_finding_set(&f.point, "tokens"));
     ASSAY_GO(assay_strings_add(&f.points, "tokens"));
     ASSAY_GO(assay_strings_add(&f.prompts, "%s", p->name));
     ASSAY_GO(assay_strings_add(

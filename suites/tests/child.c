@@ -118,6 +118,17 @@ bool child_run(child_end *end, const char *const *words, const child_options *op
     return end->exit != 127;
 }
 
+void child_without_times(char *text)
+{
+    for (char *at = text; (at = strstr(at, " s\n"));) {
+        char *from = at;
+        while (from > text && strchr("0123456789.", from[-1]))
+            from--;
+        memmove(from, at, strlen(at) + 1);
+        at = from + 1;
+    }
+}
+
 int child_count_files(const char *folder)
 {
     DIR *dir = opendir(folder);

@@ -28,6 +28,9 @@ typedef struct child_end {
 /* False: the tool or the shim is not built. words: what follows `assay`, NULL at the end. */
 bool child_run(child_end *end, const char *const *words, const child_options *options);
 
+/* Times at the ends of lines, which differ from run to run, are taken out. */
+void child_without_times(char *text);
+
 /* Number of files in the folder. */
 int child_count_files(const char *folder);
 

@@ -21,6 +21,7 @@ typedef struct command {
 } command;
 
 static char model[4096], candidate[4096], folder[4096];
+static char shown[sizeof((child_end *)0)->output]; /* by the healthy command */
 
 /* Every step-th n by hand: ASSAY_IO_STEP=1. */
 static long step_or(long usual)
@@ -62,6 +63,8 @@ static long count_calls(const command *c)
     ck_assert(run(&end, c, -1));
     unsetenv("ASSAY_FAIL_COUNT");
     ck_assert_msg(end.exit == c->healthy_exit, "%s: exit %d: %s", c->name, end.exit, end.errors);
+    snprintf(shown, sizeof shown, "%s", end.output);
+    child_without_times(shown);
     FILE *file = fopen(path, "rb");
     ck_assert(file && fgets(text, sizeof text, file));
     fclose(file);
@@ -72,8 +75,14 @@ static void check_end(const command *c, const child_end *end, long n)
 {
     ck_assert_msg(end->signal == 0, "%s, call %ld: signal %d: %s", c->name, n, end->signal,
                   end->errors);
-    if (end->exit == c->healthy_exit)
+    if (end->exit == c->healthy_exit) {
+        char now[sizeof shown];
+        snprintf(now, sizeof now, "%s", end->output);
+        child_without_times(now);
+        ck_assert_msg(!strcmp(now, shown), "%s, call %ld shows: %s\nexpected: %s", c->name, n, now,
+                      shown);
         return;
+    }
     ck_assert_msg(end->exit == 128 || end->exit == 125, "%s, call %ld: exit %d: %s", c->name, n,
                   end->exit, end->errors);
     ck_assert_msg(strlen(end->errors) > 20, "%s, call %ld: '%s'", c->name, n, end->errors);

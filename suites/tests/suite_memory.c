@@ -16,18 +16,6 @@ static long step_or(long usual)
     return asked ? atol(asked) : usual;
 }
 
-/* Times and the digits of speeds differ from run to run. */
-static void without_times(char *text)
-{
-    for (char *at = text; (at = strstr(at, " s\n"));) {
-        char *from = at;
-        while (from > text && strchr("0123456789.", from[-1]))
-            from--;
-        memmove(from, at, strlen(at) + 1);
-        at = from + 1;
-    }
-}
-
 static void sweep(const char *const *words, long first, long last, long step)
 {
 #ifdef __SANITIZE_ADDRESS__
@@ -37,12 +25,12 @@ static void sweep(const char *const *words, long first, long last, long step)
     static child_end healthy, end;
     ck_assert(child_run(&healthy, words, &(child_options){0}));
     ck_assert_msg(healthy.exit == 0, "exit %d: %s", healthy.exit, healthy.errors);
-    without_times(healthy.output);
+    child_without_times(healthy.output);
     int n_failed = 0;
     for (long n = first; n <= last; n += step) {
         ck_assert(child_run(&end, words, &(child_options){.fail_at = n}));
         ck_assert_msg(end.signal == 0, "n %ld: signal %d: %s", n, end.signal, end.errors);
-        without_times(end.output);
+        child_without_times(end.output);
         if (end.exit == 128) {
             ck_assert_msg(strstr(end.errors, "memory") || strstr(end.errors, "HDF5: ") ||
                               strstr(end.errors, "cannot be read"),
