@@ -172,6 +172,15 @@ static assay_status offer_in_place(assay_home *home)
                                 "the norm was written over its input"});
 }
 
+/* Zeros and values that are not finite make any op's result theirs: they explain nothing. */
+static bool can_explain(const double *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (!isfinite(x[i]))
+            return false;
+    return !all_zero(x, n);
+}
+
 static assay_status offer_same_as(assay_home *home, assay_point point, int layer)
 {
     double *other;
@@ -180,7 +189,7 @@ static assay_status offer_same_as(assay_home *home, assay_point point, int layer
     if (assay_home_value(&other, &n, home, point, layer) != ASSAY_OK)
         return ASSAY_OK;
     assay_status s = ASSAY_OK;
-    if (n == home->n && !all_zero(other, n)) {
+    if (n == home->n && can_explain(other, n)) {
         assay_relation_equals(&home->rel, home->scratch, &home->pair, other);
         assay_point_format(name, point, layer);
         snprintf(text, sizeof text, "the value is that of %s", name);
@@ -215,7 +224,8 @@ static assay_status offer_other_input(assay_home *home, assay_point input, int l
     char name[ASSAY_POINT_NAME_BYTES], text[320];
     if (assay_home_value(&x, &n, home, input, layer) != ASSAY_OK)
         return ASSAY_OK;
-    assay_status s = assay_home_expect_from(home->scratch, home, input, x, n);
+    assay_status s = can_explain(x, n) ? assay_home_expect_from(home->scratch, home, input, x, n)
+                                       : ASSAY_MISSING;
     free(x);
     assay_point_format(name, input, layer);
     snprintf(text, sizeof text, "the op on %s, another layer's, gives the value", name);

@@ -183,6 +183,35 @@ START_TEST(the_first_element_that_is_not_finite_is_named)
 }
 END_TEST
 
+/* Once it is NaN, any op on NaN "gives" what the layer behind it holds. */
+START_TEST(an_overflow_is_not_another_layers_buffer)
+{
+    static const int32_t tokens[] = {1, 17, 42, 99, 7, 23, 64, 5, 81, 3, 120, 11};
+    char model[600], capture[600], text[64];
+    const char *path = data_large("models/llama-tiny-bf16.gguf");
+    if (!path)
+        return;
+    snprintf(model, sizeof model, "%s", path);
+    snprintf(capture, sizeof capture, "%s", data_scratch("overflow.h5"));
+    for (int layer = 0; layer < 2; layer++) {
+        assay_seam_setting settings[4];
+        assay_plant plant;
+        assay_model *m;
+        int n = 0;
+        snprintf(text, sizeof text, "f16-overflow:layer=%d", layer);
+        EXPECT_OK(assay_plant_parse(&plant, text));
+        EXPECT_OK(assay_model_open(&m, model, NULL));
+        EXPECT_OK(assay_plant_make(settings, &n, 4, &plant, assay_model_hparams(m)));
+        assay_model_close(m);
+        EXPECT_OK(capture_planted(capture, model, tokens, sizeof tokens / sizeof *tokens, 1,
+                                  ASSAY_DTYPE_BF16, settings, n));
+        EXPECT_OK(diagnosed(&result, capture, model));
+        expect_found("RANGE", "ffn.out", layer, layer);
+        expect_n(1);
+    }
+}
+END_TEST
+
 START_TEST(a_capture_of_another_model_is_not_judged)
 {
     const char *model = data_large("models/llama-tiny-bf16.gguf");
@@ -261,4 +290,5 @@ EXPECT_MAIN("diagnose", ids_that_the_text_does_not_give_are_a_finding_of_the_tok
             exchanged_heads_are_found_at_the_output_projection,
             half_split_pairs_are_found_at_queries_and_keys,
             a_lost_shared_expert_is_a_hand_over_whose_first_side_is_right,
-            the_first_element_that_is_not_finite_is_named, a_capture_of_another_model_is_not_judged)
+            the_first_element_that_is_not_finite_is_named, an_overflow_is_not_another_layers_buffer,
+            a_capture_of_another_model_is_not_judged)
