@@ -10,10 +10,14 @@
 #include "references/run_private.h"
 #include "references/tolerance.h"
 
+#define SAME_IDS 1e-6    /* of ids, which are whole numbers, a sketch keeps this much */
+#define STATS_COLUMNS 10 /* n nan +inf -inf zero poison min max mean l2 */
+
 /* The tables of one prompt. */
 typedef struct table {
     char (*points)[ASSAY_POINT_NAME_BYTES];
     int32_t *steps, *rows; /* rows: row of stats and row group, of each sketch */
+    double *stats;         /* [n, STATS_COLUMNS] */
     double *values;
     int64_t n, n_sketches;
 } table;
@@ -23,7 +27,21 @@ static void table_clear(table *t)
     free(t->points);
     free(t->steps);
     free(t->rows);
+    free(t->stats);
     free(t->values);
+}
+
+static assay_status load_stats(table *t, hid_t file, const char *prompt)
+{
+    char path[1024];
+    assay_h5_info info;
+    snprintf(path, sizeof path, "/prompts/%.900s/stats/values", prompt);
+    ASSAY_TRY(assay_h5_dataset(&info, file, path));
+    if (info.n_dims != 2 || info.dims[0] != t->n || info.dims[1] != STATS_COLUMNS)
+        return assay_fail(ASSAY_BAD_FILE, "'%s': expected %lld rows of %d numbers", path,
+                          (long long)t->n, STATS_COLUMNS);
+    ASSAY_TRY(assay_alloc(&t->stats, (size_t)info.count, sizeof *t->stats, "statistics"));
+    return assay_h5_read_f64(t->stats, file, path, &info);
 }
 
 static assay_status load(table *t, hid_t file, const char *prompt)
@@ -36,6 +54,7 @@ static assay_status load(table *t, hid_t file, const char *prompt)
     ASSAY_TRY(assay_alloc(&t->points, (size_t)t->n, sizeof *t->points, "statistics"));
     snprintf(path, sizeof path, "/prompts/%.900s/stats/point", prompt);
     ASSAY_TRY(assay_h5_read_texts((char *)t->points, ASSAY_POINT_NAME_BYTES, t->n, file, path));
+    ASSAY_TRY(load_stats(t, file, prompt));
     snprintf(path, sizeof path, "/prompts/%.900s/sketch/row", prompt);
     ASSAY_TRY(assay_h5_read_ids(&t->rows, &n_rows, file, path));
     snprintf(path, sizeof path, "/prompts/%.900s/sketch/values", prompt);
@@ -48,8 +67,8 @@ static assay_status load(table *t, hid_t file, const char *prompt)
     return assay_h5_read_f64(t->values, file, path, &info);
 }
 
-static assay_status sketch_of(float **out, int64_t *n_groups, const assay_run *run,
-                              const assay_seen *seen)
+static assay_status sketch_of(float **out, int64_t *n_groups, assay_stats *stats,
+                              const assay_run *run, const assay_seen *seen)
 {
     double *values = NULL;
     int64_t n = 1;
@@ -63,6 +82,7 @@ static assay_status sketch_of(float **out, int64_t *n_groups, const assay_run *r
     ASSAY_GO(assay_alloc(out, (size_t)*n_groups * ASSAY_SKETCH_N, sizeof **out, "a sketch"));
     assay_buffer view = assay_buffer_view(values, ASSAY_DTYPE_F64, seen->n_dims, seen->dims);
     assay_sketch_of(*out, &view);
+    assay_stats_of(stats, &view);
 out:
     free(values);
     return s;
@@ -80,8 +100,18 @@ static double distance(const double *got, const float *want, int64_t n)
     return error == 0 ? 0 : size > 0 ? sqrt(error / size) : HUGE_VAL;
 }
 
+/* What is not finite counts as 0 in a sketch: it is told by its counts. */
+static bool same_masks(const table *t, int32_t row, const assay_stats *want)
+{
+    const double *got = t->stats + (int64_t)row * STATS_COLUMNS;
+    return got[1] == (double)want->n_nan && got[2] == (double)want->n_pos_inf &&
+           got[3] == (double)want->n_neg_inf;
+}
+
 typedef struct judging {
-    assay_sketched *out;
+    assay_sketched_fn *fn;
+    void *user;
+    int64_t n_sketches, n_judged;
     const assay_run *run[2]; /* candidate, reference */
     int prompt[2], n_layers;
     const table *t;
@@ -92,41 +122,35 @@ static double bound_of(const judging *j, const assay_seen *seen)
     assay_dtype dtype = assay_run_about(j->run[0])->dtype;
     double floor =
         dtype == ASSAY_DTYPE_F32 || dtype == ASSAY_DTYPE_F64 ? seen->floor : seen->floor_bf16;
+    if (assay_point_at(seen->point)->is_ids)
+        return SAME_IDS;
     return fmax(12 * floor,
                 assay_tolerance_of(seen->point, seen->layer, j->n_layers, dtype, false).row_max);
 }
 
-/* The sketch's groups [first, end) of one row of stats. */
-static assay_status judge(bool *stop, judging *j, const assay_seen *seen, int step, int64_t first,
-                          int64_t end)
+/* Row `row` of stats, its groups [first, end) of the sketch. */
+static assay_status judge(bool *stop, judging *j, const assay_seen *seen, int32_t row,
+                          int64_t first, int64_t end)
 {
     float *want = NULL;
     int64_t n_groups;
-    ASSAY_TRY(sketch_of(&want, &n_groups, j->run[1], seen));
+    assay_stats counts;
+    assay_status s = ASSAY_OK;
+    ASSAY_TRY(sketch_of(&want, &n_groups, &counts, j->run[1], seen));
     if (n_groups == end - first) {
         double rel =
             distance(j->t->values + first * ASSAY_SKETCH_N, want, n_groups * ASSAY_SKETCH_N);
-        bool is_ids = assay_point_at(seen->point)->is_ids;
-        j->out->n_judged++;
-        if (is_ids && rel > 1e-6 && j->out->has_flip) {
-            *stop = true;
-        } else if (is_ids && rel > 1e-6) {
-            *stop = j->out->has_flip = true;
-            j->out->flip_prompt = j->prompt[0];
-            j->out->flip_layer = seen->layer;
-            j->out->flip_point = seen->point;
-        } else if (!is_ids && rel > bound_of(j, seen)) {
-            *stop = j->out->has_bad = true;
-            j->out->prompt = j->prompt[0];
-            j->out->step = step;
-            j->out->layer = seen->layer;
-            j->out->point = seen->point;
-            j->out->rel = rel;
-            j->out->bound = bound_of(j, seen);
-        }
+        assay_sketched_value value = {.prompt = j->prompt[0],
+                                      .step = j->t->steps[row],
+                                      .layer = seen->layer,
+                                      .point = seen->point,
+                                      .rel = same_masks(j->t, row, &counts) ? rel : HUGE_VAL,
+                                      .bound = bound_of(j, seen)};
+        j->n_judged++;
+        s = j->fn(stop, j->user, &value);
     }
     free(want);
-    return ASSAY_OK;
+    return s;
 }
 
 /* The reference's value at the place of a row of stats; NULL: none to compare with. */
@@ -162,9 +186,9 @@ static assay_status judge_prompt(judging *j)
             return assay_fail(ASSAY_BAD_FILE, "sketch %lld is of row %d, and there are %lld",
                               (long long)i, row, (long long)j->t->n);
         const assay_seen *seen = partner(j, row);
-        j->out->n_sketches++;
+        j->n_sketches++;
         if (seen)
-            ASSAY_TRY(judge(&stop, j, seen, j->t->steps[row], i, end));
+            ASSAY_TRY(judge(&stop, j, seen, row, i, end));
     }
     return ASSAY_OK;
 }
@@ -195,12 +219,11 @@ static int count_layers(const assay_run *run, int prompt)
     return n;
 }
 
-assay_status assay_sketched_compare(assay_sketched *out, const assay_run *candidate,
-                                    const assay_run *reference)
+/* Whether sketches of the candidate and values of the reference mean the same. */
+static assay_status check_pair(const assay_run *candidate, const assay_run *reference)
 {
     const assay_run_info *mine = assay_run_about(candidate), *theirs = assay_run_about(reference);
     const assay_profile *profile = mine->profile;
-    *out = (assay_sketched){0};
     if (!profile || strcmp(profile->name, "assay") != 0)
         return assay_fail(ASSAY_CANNOT_JUDGE,
                           "sketches of a layout that is not the reference's: values are needed");
@@ -210,21 +233,66 @@ assay_status assay_sketched_compare(assay_sketched *out, const assay_run *candid
             ASSAY_CANNOT_JUDGE,
             "other model: SHA-256 %.12s... of the candidate, %.12s... of the reference",
             mine->model_sha256, theirs->model_sha256);
-    for (int p = 0; p < candidate->n_prompts && !out->has_bad; p++)
+    return ASSAY_OK;
+}
+
+assay_status assay_sketched_each(int64_t *n_sketches, const assay_run *candidate,
+                                 const assay_run *reference, assay_sketched_fn *fn, void *user)
+{
+    judging j = {.fn = fn, .user = user, .run = {candidate, reference}};
+    ASSAY_TRY(check_pair(candidate, reference));
+    for (int p = 0; p < candidate->n_prompts; p++)
         for (int q = 0; q < reference->n_prompts; q++) {
             const char *name = candidate->prompts[p].about.name;
             if (strcmp(name, reference->prompts[q].about.name) != 0)
                 continue;
             table t = {0};
-            judging j = {out, {candidate, reference}, {p, q}, count_layers(reference, q), &t};
+            j.prompt[0] = p;
+            j.prompt[1] = q;
+            j.n_layers = count_layers(reference, q);
+            j.t = &t;
             assay_status s = load(&t, candidate->files[0].id, name);
             if (s == ASSAY_OK)
                 s = judge_prompt(&j);
             table_clear(&t);
             ASSAY_TRY(s);
         }
-    if (!out->n_judged)
+    if (!j.n_judged)
         return assay_fail(ASSAY_CANNOT_JUDGE, "nothing to compare: no sketch has its value in the "
                                               "reference");
+    *n_sketches = j.n_sketches;
     return ASSAY_OK;
+}
+
+/* Up to the first value beyond its bound. */
+static assay_status find_first(bool *stop, void *user, const assay_sketched_value *v)
+{
+    assay_sketched *out = user;
+    bool is_bad = !(v->rel <= v->bound), is_ids = assay_point_at(v->point)->is_ids;
+    *stop = is_bad || out->has_bad;
+    if (out->has_bad)
+        return ASSAY_OK;
+    out->n_judged++;
+    if (is_bad && is_ids && !out->has_flip) {
+        out->has_flip = true;
+        out->flip_prompt = v->prompt;
+        out->flip_layer = v->layer;
+        out->flip_point = v->point;
+    } else if (is_bad && !is_ids) {
+        out->has_bad = true;
+        out->prompt = v->prompt;
+        out->step = v->step;
+        out->layer = v->layer;
+        out->point = v->point;
+        out->rel = v->rel;
+        out->bound = v->bound;
+    }
+    return ASSAY_OK;
+}
+
+assay_status assay_sketched_compare(assay_sketched *out, const assay_run *candidate,
+                                    const assay_run *reference)
+{
+    *out = (assay_sketched){0};
+    return assay_sketched_each(&out->n_sketches, candidate, reference, find_first, out);
 }

@@ -27,6 +27,23 @@ typedef struct assay_sketched {
 /* Whether the run keeps sketches and no values. */
 bool assay_run_is_sketched(const assay_run *run);
 
+/* One whole value of both, by its sketch. */
+typedef struct assay_sketched_value {
+    int prompt, step, layer; /* of the candidate */
+    assay_point point;
+    double rel;   /* HUGE_VAL: not finite in other places */
+    double bound; /* ids: what is no other choice */
+} assay_sketched_value;
+
+/* *stop: nothing behind the value in its prompt is judged. */
+typedef assay_status assay_sketched_fn(bool *stop, void *user, const assay_sketched_value *value);
+
+/* Shows every value that can be judged, in the order in which the candidate's prompt made them.
+ * *n_sketches: of whole values that were gone through. Fails: as assay_sketched_compare, and what
+ * fn fails with. */
+assay_status assay_sketched_each(int64_t *n_sketches, const assay_run *candidate,
+                                 const assay_run *reference, assay_sketched_fn *fn, void *user);
+
 /* Fails: ASSAY_CANNOT_JUDGE (no sketch could be judged, layouts that differ), ASSAY_BAD_FILE. */
 assay_status assay_sketched_compare(assay_sketched *out, const assay_run *candidate,
                                     const assay_run *reference);
