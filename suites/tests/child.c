@@ -56,7 +56,22 @@ static long anonymous_kb(pid_t process)
     return kb;
 }
 
-_Noreturn static void become(int tool, const char *const *words, const child_options *options)
+/* What the shim wrote at the end of the process; zeros when it did not come to that. */
+static void read_counts(child_end *end, const char *path)
+{
+    FILE *file = fopen(path, "rb");
+    end->n_counted = end->n_live = 0;
+    end->live_from[0] = 0;
+    if (!file)
+        return;
+    if (fscanf(file, "%ld %ld %127[^\n]", &end->n_counted, &end->n_live, end->live_from) < 1)
+        end->n_counted = 0;
+    fclose(file);
+    unlink(path);
+}
+
+_Noreturn static void become(int tool, const char *const *words, const child_options *options,
+                             const char *counts)
 {
     const char *shim = getenv(options->fail_io_at ? "ASSAY_FAIL_IO" : "ASSAY_FAIL_ALLOC");
     char number[32];
@@ -73,7 +88,7 @@ _Noreturn static void become(int tool, const char *const *words, const child_opt
              options->fail_io_at ? options->fail_io_at : options->fail_at);
     if ((options->fail_at || options->fail_io_at) &&
         (!shim || setenv(options->fail_io_at ? "ASSAY_FAIL_IO_AT" : "ASSAY_FAIL_AT", number, 1) ||
-         setenv("LD_PRELOAD", shim, 1)))
+         setenv("ASSAY_FAIL_COUNT", counts, 1) || setenv("LD_PRELOAD", shim, 1)))
         _exit(127);
     if (options->as_nobody && getuid() == 0 && (setgid(65534) || setuid(65534)))
         _exit(127);
@@ -84,11 +99,12 @@ _Noreturn static void become(int tool, const char *const *words, const child_opt
 
 bool child_run(child_end *end, const char *const *words, const child_options *options)
 {
-    char path[4096], out[4096], err[4096];
+    char path[4096], out[4096], err[4096], counts[4096];
     snprintf(path, sizeof path, "%s/assay",
              getenv("ASSAY_BUILD_DIR") ? getenv("ASSAY_BUILD_DIR") : ".");
     snprintf(out, sizeof out, "%s", data_scratch("stdout"));
     snprintf(err, sizeof err, "%s", data_scratch("stderr"));
+    snprintf(counts, sizeof counts, "%s", data_scratch("counts"));
     int tool = open(path, O_RDONLY);
     if (tool < 0 || (options->fail_at && !getenv("ASSAY_FAIL_ALLOC")))
         return false;
@@ -97,7 +113,7 @@ bool child_run(child_end *end, const char *const *words, const child_options *op
     if (child == 0) {
         redirect(1, out);
         redirect(2, err);
-        become(tool, words, options);
+        become(tool, words, options, counts);
     }
     int status = 0;
     end->anon_kb = 0;
@@ -113,6 +129,7 @@ bool child_run(child_end *end, const char *const *words, const child_options *op
     end->signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
     end->exit = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
     end->was_killed = end->signal == SIGKILL && options->kill_after_ms > 0;
+    read_counts(end, counts);
     slurp(end->errors, sizeof end->errors, err, true);
     slurp(end->output, sizeof end->output, out, false);
     return end->exit != 127;

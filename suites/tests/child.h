@@ -10,8 +10,9 @@
 typedef struct child_options {
     double kill_after_ms; /* 0: let it end */
     long file_bytes;      /* RLIMIT_FSIZE; 0: none */
-    long fail_at;         /* the allocation of this number fails; 0: none */
-    long fail_io_at;      /* the input or output call of this number fails; -1: they are counted */
+    long fail_at;         /* the first allocation of this chain of callers (a number from 1, in the
+                             order in which they come up) fails; 0: none, -1: they are counted */
+    long fail_io_at;      /* the input or output call of this number fails; 0: none, -1: counted */
     bool as_nobody;       /* where the tests run as root: as a user who owns nothing */
     bool watch_memory;    /* anon_kb is sampled while it runs */
 } child_options;
@@ -20,9 +21,12 @@ typedef struct child_end {
     bool was_killed;  /* by us */
     int signal, exit; /* signal 0: it ended by itself */
     double ms;
-    long anon_kb;      /* most RssAnon that was seen: memory without the pages of mapped files */
-    char errors[4096]; /* end of its standard error */
-    char output[8192]; /* start of its standard output */
+    long anon_kb;        /* most RssAnon that was seen: memory without the pages of mapped files */
+    long n_counted;      /* under a shim: chains of allocations, or calls */
+    long n_live;         /* under the shim of allocations: blocks that were never freed */
+    char live_from[128]; /* where the first of them was allocated */
+    char errors[4096];   /* end of its standard error */
+    char output[8192];   /* start of its standard output */
 } child_end;
 
 /* False: the tool or the shim is not built. words: what follows `assay`, NULL at the end. */

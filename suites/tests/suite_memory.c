@@ -1,68 +1,89 @@
 /*
- * Without memory: the allocation of number n fails, for a sample of n. The tool then says so and
- * ends with 128, or it did not need that memory and shows what it always shows.
+ * Without memory: an allocation of each main command fails, for a sample of the chains of callers
+ * that allocate. The command then says so and ends with 128 (or 125: it did not get to judge), or
+ * it did not need that memory and shows what it always shows; whatever it had is freed.
  */
-#include <stdio.h>
 #include <stdlib.h>
 
-#include "child.h"
-#include "data.h"
 #include "expect.h"
+#include "main_commands.h"
 
-/* Every step-th n by hand: ASSAY_MEMORY_STEP=1. */
-static long step_or(long usual)
+/* Every step-th chain by hand: ASSAY_MEMORY_STEP=1, and ASSAY_MEMORY_FROM to go on somewhere. */
+static long number_or(const char *variable, long usual)
 {
-    const char *asked = getenv("ASSAY_MEMORY_STEP");
+    const char *asked = getenv(variable);
     return asked ? atol(asked) : usual;
 }
 
-static void sweep(const char *const *words, long first, long last, long step)
+static void sweep(const char *name)
 {
 #ifdef __SANITIZE_ADDRESS__
-    (void)words, (void)first, (void)last, (void)step;
+    (void)name;
     return; /* the sanitizer brings its own malloc and must be loaded first */
 #endif
-    static child_end healthy, end;
-    ck_assert(child_run(&healthy, words, &(child_options){0}));
-    ck_assert_msg(healthy.exit == 0, "exit %d: %s", healthy.exit, healthy.errors);
-    child_without_times(healthy.output);
-    int n_failed = 0;
-    for (long n = first; n <= last; n += step) {
-        ck_assert(child_run(&end, words, &(child_options){.fail_at = n}));
-        ck_assert_msg(end.signal == 0, "n %ld: signal %d: %s", n, end.signal, end.errors);
-        child_without_times(end.output);
-        if (end.exit == 128) {
-            ck_assert_msg(strstr(end.errors, "memory") || strstr(end.errors, "HDF5: ") ||
-                              strstr(end.errors, "cannot be read"),
-                          "n %ld: '%s'", n, end.errors);
-            n_failed++;
-            continue;
-        }
-        ck_assert_msg(end.exit == 0, "n %ld: exit %d: %s", n, end.exit, end.errors);
-        ck_assert_msg(!strcmp(end.output, healthy.output), "n %ld: other output: %s", n,
-                      end.output);
-    }
-    ck_assert_int_ge(n_failed, 1);
+    const main_command *c = main_command_find(name);
+    const child_options shim = {.fail_at = -1};
+    long n_chains = main_command_count(c, &shim), n_failed = 0;
+    long step = number_or("ASSAY_MEMORY_STEP", n_chains / 10 + 1);
+    ck_assert_int_gt(n_chains, 20);
+    for (long n = number_or("ASSAY_MEMORY_FROM", 1); n <= n_chains; n += step)
+        n_failed += main_command_under(c, n, &shim);
+    ck_assert_msg(n_failed >= 1, "%s: none of %ld failed", c->name, n_chains);
 }
 
-START_TEST(memory_inspect_says_what_it_lacks)
+START_TEST(memory_inspect_says_what_it_lacks_and_frees_the_rest)
 {
-    char model[4096];
-    snprintf(model, sizeof model, "%s", data_shipped("glm5-tiny-Q4_K_M.gguf"));
-    const char *const words[] = {"inspect", model, NULL};
-    sweep(words, 1, 60, step_or(3));
-    sweep(words, 61, 2600, step_or(151));
+    sweep("inspect");
 }
 END_TEST
 
-START_TEST(memory_diagnose_says_what_it_lacks)
+START_TEST(memory_capture_says_what_it_lacks_and_frees_the_rest)
 {
-    char model[4096], candidate[4096];
-    snprintf(model, sizeof model, "%s", data_shipped("glm5-tiny-Q4_K_M.gguf"));
-    snprintf(candidate, sizeof candidate, "%s", data_shipped("glm5-tiny-Q4_K_M.hf-bf16.h5"));
-    const char *const words[] = {"diagnose", candidate, "--model", model, "--quiet", NULL};
-    sweep(words, 5, 20000, step_or(3999));
+    sweep("capture");
 }
 END_TEST
 
-EXPECT_MAIN("memory", memory_inspect_says_what_it_lacks, memory_diagnose_says_what_it_lacks)
+START_TEST(memory_reference_says_what_it_lacks_and_frees_the_rest)
+{
+    sweep("reference");
+}
+END_TEST
+
+START_TEST(memory_forge_says_what_it_lacks_and_frees_the_rest)
+{
+    sweep("forge");
+}
+END_TEST
+
+START_TEST(memory_audit_says_what_it_lacks_and_frees_the_rest)
+{
+    sweep("audit");
+}
+END_TEST
+
+START_TEST(memory_compare_says_what_it_lacks_and_frees_the_rest)
+{
+    sweep("compare");
+}
+END_TEST
+
+START_TEST(memory_diagnose_says_what_it_lacks_and_frees_the_rest)
+{
+    sweep("diagnose");
+}
+END_TEST
+
+START_TEST(memory_check_says_what_it_lacks_and_frees_the_rest)
+{
+    sweep("check");
+}
+END_TEST
+
+EXPECT_MAIN("memory", memory_inspect_says_what_it_lacks_and_frees_the_rest,
+            memory_capture_says_what_it_lacks_and_frees_the_rest,
+            memory_reference_says_what_it_lacks_and_frees_the_rest,
+            memory_forge_says_what_it_lacks_and_frees_the_rest,
+            memory_audit_says_what_it_lacks_and_frees_the_rest,
+            memory_compare_says_what_it_lacks_and_frees_the_rest,
+            memory_diagnose_says_what_it_lacks_and_frees_the_rest,
+            memory_check_says_what_it_lacks_and_frees_the_rest)

@@ -3,10 +3,10 @@
  * The including file defines SPARED, the names of libraries whose calls are not counted.
  *
  *   start_failing(variable)  reads the number of the call that fails from the environment
- *   fails(caller, error)     counts a call; 1: it has to fail, errno is set
+ *   holds(&spared, caller)   whether a call comes from one of those libraries
  *
- * ASSAY_FAIL_ON: every later call fails too. ASSAY_FAIL_COUNT: a file that gets the number of
- * calls.
+ * ASSAY_FAIL_COUNT: a file that gets the number of calls, and what the including file's report()
+ * adds.
  */
 #ifndef ASSAY_SUITES_TESTS_SHIM_FAIL_H
 #define ASSAY_SUITES_TESTS_SHIM_FAIL_H
@@ -21,25 +21,42 @@
 
 static atomic_long n_calls;
 static long fail_at;
-static int fail_on, is_ready;
+static int is_ready;
 
-static struct {
-    uintptr_t first, end;
-} spared[64];
-static int n_spared;
+typedef struct places { /* where the code of some objects lies */
+    struct {
+        uintptr_t first, end;
+    } at[64];
+    int n;
+} places;
 
-static int note_object(struct dl_phdr_info *info, size_t size, void *user)
+static places spared;
+
+static void add_object(places *p, const struct dl_phdr_info *info)
+{
+    for (int h = 0; h < info->dlpi_phnum && p->n < 64; h++)
+        if (info->dlpi_phdr[h].p_type == PT_LOAD) {
+            p->at[p->n].first = info->dlpi_addr + info->dlpi_phdr[h].p_vaddr;
+            p->at[p->n].end = p->at[p->n].first + info->dlpi_phdr[h].p_memsz;
+            p->n++;
+        }
+}
+
+static int holds(const places *p, const void *code)
+{
+    for (int i = 0; i < p->n; i++)
+        if ((uintptr_t)code >= p->at[i].first && (uintptr_t)code < p->at[i].end)
+            return 1;
+    return 0;
+}
+
+static int note_spared(struct dl_phdr_info *info, size_t size, void *user)
 {
     static const char *const names[] = {SPARED};
     (void)size, (void)user;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        for (int h = 0; strstr(info->dlpi_name, names[i]) && h < info->dlpi_phnum; h++) {
-            if (info->dlpi_phdr[h].p_type != PT_LOAD || n_spared == 64)
-                continue;
-            spared[n_spared].first = info->dlpi_addr + info->dlpi_phdr[h].p_vaddr;
-            spared[n_spared].end = spared[n_spared].first + info->dlpi_phdr[h].p_memsz;
-            n_spared++;
-        }
+        if (strstr(info->dlpi_name, names[i]))
+            add_object(&spared, info);
     return 0;
 }
 
@@ -47,10 +64,11 @@ static void start_failing(const char *variable)
 {
     const char *at = getenv(variable);
     fail_at = at ? atol(at) : 0;
-    fail_on = getenv("ASSAY_FAIL_ON") != NULL;
-    dl_iterate_phdr(note_object, NULL);
+    dl_iterate_phdr(note_spared, NULL);
     is_ready = 1;
 }
+
+static void report(FILE *file);
 
 __attribute__((destructor)) static void end(void)
 {
@@ -60,21 +78,8 @@ __attribute__((destructor)) static void end(void)
     if (!file)
         return;
     fprintf(file, "%ld\n", (long)n_calls);
+    report(file);
     fclose(file);
-}
-
-static int fails(const void *caller, int error)
-{
-    if (!is_ready)
-        return 0;
-    for (int i = 0; i < n_spared; i++)
-        if ((uintptr_t)caller >= spared[i].first && (uintptr_t)caller < spared[i].end)
-            return 0;
-    long n = ++n_calls;
-    if (fail_at == 0 || n < fail_at || (n > fail_at && !fail_on))
-        return 0;
-    errno = error;
-    return 1;
 }
 
 #endif

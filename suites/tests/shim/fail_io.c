@@ -1,6 +1,6 @@
 /*
  * Loaded before the C library (LD_PRELOAD): the input or output call number ASSAY_FAIL_IO_AT (from
- * 1) fails with EIO, once, or with ASSAY_FAIL_ON set every later one too. Counted are open, read,
+ * 1) fails with EIO, once. Counted are open, read,
  * write, map, sync, rename and cut of a file, and the flushes and closes of streams, as called by
  * the tool and by HDF5; calls of the loader, libgomp, OpenBLAS, MPI and OpenSSL are not, since what
  * those do about it is not ours. ASSAY_FAIL_COUNT names a file that gets the number of calls.
@@ -25,6 +25,19 @@
 __attribute__((constructor)) static void start(void)
 {
     start_failing("ASSAY_FAIL_IO_AT");
+}
+
+static void report(FILE *file)
+{
+    (void)file;
+}
+
+static int fails(const void *caller, int error)
+{
+    if (!is_ready || holds(&spared, caller) || ++n_calls != fail_at)
+        return 0;
+    errno = error;
+    return 1;
 }
 
 #define CALLER __builtin_return_address(0)
