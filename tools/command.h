@@ -26,9 +26,4 @@ const assay_command *assay_command_find(const char *name);
 /* The known name that looks most like this one; NULL when none does. */
 const char *assay_command_nearest(const char *name);
 
-/* Names by index, NULL behind the last. */
-typedef const char *assay_name_at_fn(int index);
-/* The same among any names. */
-const char *assay_nearest(const char *name, assay_name_at_fn *name_at);
-
 #endif

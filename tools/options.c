@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "reports/render.h"
+#include "tools/misspelt.h"
 #include "tools/progress.h"
 
 enum {
@@ -375,11 +376,13 @@ bool assay_options_parse(assay_options *out, int *exit_status, const assay_cli *
     struct argp own = {cli->options ? cli->options : no_options, cli->option, 0, 0, 0, 0, 0};
     struct argp_child children[N_GROUPS + 2] = {
         {&own, 0, cli->options ? ASSAY_OPTIONS_OWN : NULL, 1}};
+    const struct argp_option *tables[N_GROUPS + 1] = {own.options};
     root r = {out, cli, 1};
     for (int i = 0; i < N_GROUPS; i++)
         if (!groups[i].bit || (cli->groups & groups[i].bit)) {
             children[r.n_groups] =
                 (struct argp_child){&groups[i].argp, 0, groups[i].header, r.n_groups + 1};
+            tables[r.n_groups] = groups[i].argp.options;
             r.n_groups++;
         }
     set_defaults(out);
@@ -394,6 +397,10 @@ bool assay_options_parse(assay_options *out, int *exit_status, const assay_cli *
     }
     write_line(out->line, sizeof out->line, out->command, argc, argv, true);
     write_line(out->again, sizeof out->again, out->command, argc, argv, false);
+    if (assay_option_words_check(tables, r.n_groups, argc, argv) != ASSAY_OK) {
+        *exit_status = assay_end_failed(out, ASSAY_USAGE);
+        return false;
+    }
     error_t failed = argp_parse(&argp, argc, argv, 0, NULL, &r);
     if (failed == ENOMEM) {
         fprintf(stderr, "%s: out of memory for the command line\n", argv[0]);

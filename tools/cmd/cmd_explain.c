@@ -10,6 +10,7 @@
 
 #include "reports/fault.h"
 #include "reports/text.h"
+#include "tools/misspelt.h"
 #include "tools/options.h"
 
 enum { WIDTH = 100 };

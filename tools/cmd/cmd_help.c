@@ -37,9 +37,13 @@ static void overview(void)
 static int help_on(const assay_options *common)
 {
     const assay_command *command = assay_command_find(common->args[0]);
-    if (!command)
+    if (!command) {
+        const char *nearest = assay_command_nearest(common->args[0]);
         return assay_end_failed(common,
-                                assay_fail(ASSAY_USAGE, "'%s' is not a command", common->args[0]));
+                                assay_fail(ASSAY_USAGE, "'%s' is not a command%s%s%s",
+                                           common->args[0], nearest ? "; did you mean '" : "",
+                                           nearest ? nearest : "", nearest ? "'?" : ""));
+    }
     assay_options_help(command);
     return 0;
 }

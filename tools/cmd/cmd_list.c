@@ -12,6 +12,7 @@
 #include "engine/seam.h"
 #include "reports/render.h"
 #include "suites/check.h"
+#include "tools/misspelt.h"
 #include "tools/options.h"
 #include "tools/progress.h"
 

@@ -9,6 +9,15 @@ try
 try chek
 try check
 try check a b
+try check $model --refrence x
+try check $model --refernece=x
+try check $model --json --pah latent
+try check $model --list --refrence --quite
+try check $model --re x
+try check $model --ref x --rank 0
+try compare a b --ranks 2
+try run $model -p --refrence -- --no-file
+try run $model --xyzzy
 try check $model --twin b
 try check $model --dtype f16
 try check $model --path both
@@ -37,3 +46,4 @@ try list no-such-table
 try list point
 try inspect
 try help no-such-command
+try help dignose
