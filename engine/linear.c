@@ -6,9 +6,16 @@
 #include <string.h>
 
 #include "engine/forward.h"
+#include "engine/quant.h"
 
-#define BLOCK_FLOATS                                                                               \
-    ((int64_t)128 << 10) /* of a thread, decoded at once where the model keeps nothing */
+#define MANY (1 << 17) /* weights of a product from which on threads pay */
+
+enum {
+    FEW = 4, /* rows of x */
+    BLOCK_ROWS = 32,
+    NEAR_FLOATS = 4 << 10, /* of a thread, decoded at once */
+    BLOCK_FLOATS = 64 << 10
+};
 
 assay_status assay_scratch(float **out, assay_engine *e, size_t n)
 {
@@ -148,36 +155,75 @@ static void keep_failure(failure *f, assay_status s)
     }
 }
 
-/* Decoded a few rows at a time, which stay in the cache of the thread that multiplies them: memory
- * does not grow with the weight. */
+/* Rows of a weight that are decoded at once. Under few rows of x they stay in the nearest cache, so
+ * that the weight passes through memory packed; under many they are worth a larger block. */
+static int64_t rows_at_once(int64_t width, int64_t n_x)
+{
+    int64_t n = (n_x <= FEW ? NEAR_FLOATS : BLOCK_FLOATS) / width;
+    n = n > BLOCK_ROWS ? BLOCK_ROWS : n;
+    return n < 1 ? 1 : n > 4 ? n - n % 4 : n;
+}
+
+typedef struct streaming {
+    const assay_weight *w;
+    assay_slice slice;
+    assay_dtype dtype;
+    assay_rows y, x;
+    bool add;
+    float *memory; /* [thread][block * width] */
+    int64_t block; /* rows */
+    failure failed;
+} streaming;
+
+static void stream_block(streaming *s, int64_t index)
+{
+    int64_t first = index * s->block, left = s->slice.n_rows - first, width = s->w->width;
+    int64_t n = left < s->block ? left : s->block;
+    float *rows = s->memory + omp_get_thread_num() * s->block * width;
+    assay_status status = assay_model_decode_rows(rows, s->w, s->slice.row + first, n, s->dtype);
+    if (status == ASSAY_OK)
+        assay_op_linear_alone(assay_rows_columns(s->y, first, n), s->x, rows + s->slice.column,
+                              width, s->add);
+    else
+        keep_failure(&s->failed, status);
+}
+
+/* Weights are decoded by the thread that multiplies them: memory does not grow with the model. */
 static assay_status linear_streaming(assay_engine *e, assay_rows y, assay_rows x,
                                      const assay_weight *w, assay_slice slice, bool add)
 {
-    int64_t block = BLOCK_FLOATS / w->width > 0 ? BLOCK_FLOATS / w->width : 1;
-    int64_t n_blocks = (slice.n_rows + block - 1) / block;
-    failure failed = {.status = ASSAY_OK};
-    float *memory;
-    ASSAY_TRY(assay_scratch(&memory, e, (size_t)(omp_get_max_threads() * block * w->width)));
-#pragma omp parallel for schedule(dynamic) if (n_blocks > 1)
-    for (int64_t b = 0; b < n_blocks; b++) {
-        int64_t first = b * block, left = slice.n_rows - first, n = left < block ? left : block;
-        float *rows = memory + omp_get_thread_num() * block * w->width;
-        assay_status s = assay_model_decode_rows(rows, w, slice.row + first, n, e->options.dtype);
-        if (s == ASSAY_OK)
-            assay_product(e, assay_rows_columns(y, first, n), x, rows + slice.column, w->width,
-                          add);
-        else
-            keep_failure(&failed, s);
+    streaming s = {.w = w, .slice = slice, .dtype = e->options.dtype, .y = y, .x = x, .add = add};
+    s.block = rows_at_once(w->width, x.n);
+    int64_t n_blocks = (slice.n_rows + s.block - 1) / s.block;
+    size_t floats = (size_t)(s.block * w->width);
+    bool share = omp_get_max_threads() > 1 && slice.n_rows * w->width > MANY;
+    ASSAY_TRY(assay_scratch(&s.memory, e, (share ? (size_t)omp_get_max_threads() : 1) * floats));
+    if (share) {
+#pragma omp parallel for schedule(dynamic, 4)
+        for (int64_t b = 0; b < n_blocks; b++)
+            stream_block(&s, b);
+    } else { /* a team of one would still wake everybody at its end */
+        for (int64_t b = 0; b < n_blocks; b++)
+            stream_block(&s, b);
     }
-    if (failed.status != ASSAY_OK)
-        assay_error_set(failed.text);
-    return failed.status;
+    if (s.failed.status != ASSAY_OK)
+        assay_error_set(s.failed.text);
+    return s.failed.status;
+}
+
+/* Copies in float32 would be slower than the blocks themselves; rounded weights are always kept. */
+static bool streams(const assay_engine *e, const assay_weight *weight)
+{
+    return !e->options.seams && e->options.dtype == ASSAY_DTYPE_F32 &&
+           assay_quant_find(weight->info->type)->streams;
 }
 
 assay_status assay_weight_values(const float **out, assay_engine *e, const assay_weight *weight)
 {
     bool bent;
-    *out = NULL;
+    *out = e->options.seams ? NULL : assay_model_plain(weight, e->options.dtype);
+    if (*out)
+        return ASSAY_OK;
     ASSAY_TRY(assay_bent_weight(&bent, out, e, weight));
     if (bent || !assay_model_keeps(e->model))
         return ASSAY_OK;
@@ -237,6 +283,8 @@ assay_status assay_linear(assay_engine *e, assay_rows y, assay_rows x, const ass
 {
     const float *values;
     ASSAY_BUG_IF(y.width != slice.n_rows || x.width != slice.n_columns);
+    if (streams(e, weight))
+        return linear_streaming(e, y, x, weight, slice, add);
     ASSAY_TRY(assay_weight_values(&values, e, weight));
     if (!values)
         return linear_streaming(e, y, x, weight, slice, add);

@@ -317,6 +317,14 @@ void assay_model_close(assay_model *model)
     free(model);
 }
 
+const float *assay_model_plain(const assay_weight *weight, assay_dtype dtype)
+{
+    const void *data = weight->info->data;
+    bool plain = dtype == ASSAY_DTYPE_F32 && weight->info->type == 0 &&
+                 (uintptr_t)data % _Alignof(float) == 0;
+    return plain ? data : NULL;
+}
+
 assay_status assay_model_decode_rows(float *out, const assay_weight *weight, int64_t first,
                                      int64_t n, assay_dtype dtype)
 {

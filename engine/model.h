@@ -45,6 +45,10 @@ bool assay_model_keeps(const assay_model *model);
 assay_status assay_model_decoded(const float **out, assay_model *model, const assay_weight *weight,
                                  assay_dtype dtype);
 
+/* The values themselves as they lie in the file, where they are float32 and wanted so; else NULL.
+ */
+const float *assay_model_plain(const assay_weight *weight, assay_dtype dtype);
+
 /* Rows first ... first + n - 1 into the caller's memory. */
 assay_status assay_model_decode_rows(float *out, const assay_weight *weight, int64_t first,
                                      int64_t n, assay_dtype dtype);

@@ -46,6 +46,7 @@ typedef struct assay_quant {
     int scale_at, second_at;  /* bytes in the block; second_at -1: no second one */
     assay_dequant_fn *decode; /* NULL: cannot be decoded here */
     assay_encode_fn *encode;  /* NULL: cannot be encoded here */
+    bool streams; /* decoded in less time than float32 copies take to be read: none are kept */
 } assay_quant;
 
 int assay_quant_count(void);

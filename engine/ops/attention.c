@@ -1,6 +1,7 @@
 #include "engine/ops/attention.h"
 
 #include <math.h>
+#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -108,6 +109,22 @@ static void nothing_seen(assay_rows o, assay_rows lse, const assay_attention *a)
     }
 }
 
+/* All heads, or this thread's share of them; false: no memory. */
+static bool heads(assay_rows o, assay_rows lse, float *probs, int64_t n_probs, assay_rows q,
+                  const assay_attention *a, size_t floats, bool share)
+{
+    int64_t n = a->n_rows < BLOCK ? a->n_rows : BLOCK;
+    float *memory = malloc(floats * sizeof *memory + 1);
+    int team = share ? omp_get_num_threads() : 1, mine = share ? omp_get_thread_num() : 0;
+    if (!memory)
+        return false;
+    scratch w = {memory, memory + n * a->d_key, memory + n * (a->d_key + a->n_keys)};
+    for (int h = a->n_head * mine / team; h < a->n_head * (mine + 1) / team; h++)
+        one_head(o, lse, probs, n_probs, q, &w, a, h);
+    free(memory);
+    return true;
+}
+
 assay_status assay_op_attention(assay_rows o, assay_rows lse, float *probs, int64_t n_probs,
                                 assay_rows q, const assay_attention *a)
 {
@@ -117,22 +134,16 @@ assay_status assay_op_attention(assay_rows o, assay_rows lse, float *probs, int6
         nothing_seen(o, lse, a);
         return ASSAY_OK;
     }
-    bool failed = false;
     int64_t n = a->n_rows < BLOCK ? a->n_rows : BLOCK;
     size_t floats = (size_t)n * (size_t)(a->d_key + a->n_keys + a->d_value);
-#pragma omp parallel if (a->n_head * a->n_rows * a->n_keys * (a->d_key + a->d_value) > MANY)
-    {
-        float *memory = malloc(floats * sizeof *memory + 1);
-        scratch w = {memory, memory ? memory + n * a->d_key : NULL,
-                     memory ? memory + n * (a->d_key + a->n_keys) : NULL};
-#pragma omp for schedule(static)
-        for (int h = 0; h < a->n_head; h++)
-            if (memory)
-                one_head(o, lse, probs, n_probs, q, &w, a, h);
-        if (!memory)
+    bool failed = false, share = a->n_head * a->n_rows * a->n_keys * (a->d_key + a->d_value) > MANY;
+    if (!share) {
+        failed = !heads(o, lse, probs, n_probs, q, a, floats, false);
+    } else {
+#pragma omp parallel
+        if (!heads(o, lse, probs, n_probs, q, a, floats, true))
 #pragma omp atomic write
             failed = true;
-        free(memory);
     }
     if (failed)
         return assay_fail(ASSAY_NO_MEMORY, "attention: no memory for %zu floats a thread", floats);

@@ -141,12 +141,32 @@ static assay_rows rows_of(assay_rows x, int64_t first, int64_t n)
     return (assay_rows){x.at + first * x.stride, n, x.width, x.stride};
 }
 
+void assay_op_linear_alone(assay_rows y, assay_rows x, const float *w, int64_t w_stride, bool add)
+{
+    ASSAY_BUG_IF(y.n != x.n);
+    block_fn *multiply = best_block();
+    for (int64_t t = 0; t < y.n; t += BLOCK_X) {
+        int64_t rows = y.n - t < BLOCK_X ? y.n - t : BLOCK_X;
+        multiply(rows_of(y, t, rows), rows_of(x, t, rows), w, w_stride, add);
+    }
+}
+
+/* Not worth a team: one of a single thread, too, ends with a call of the kernel. */
+static bool is_small(assay_rows y, assay_rows x)
+{
+    return y.n * y.width * x.width <= MANY;
+}
+
 void assay_op_linear(assay_rows y, assay_rows x, const float *w, int64_t w_stride, bool add)
 {
     ASSAY_BUG_IF(y.n != x.n);
+    if (is_small(y, x)) {
+        assay_op_linear_alone(y, x, w, w_stride, add);
+        return;
+    }
     int64_t n_w = (y.width + BLOCK_W - 1) / BLOCK_W, n_x = (y.n + BLOCK_X - 1) / BLOCK_X;
     block_fn *multiply = best_block();
-#pragma omp parallel for collapse(2) schedule(static) if (y.n * y.width * x.width > MANY)
+#pragma omp parallel for collapse(2) schedule(static)
     for (int64_t bx = 0; bx < n_x; bx++)
         for (int64_t bw = 0; bw < n_w; bw++) {
             int64_t t = bx * BLOCK_X, j = bw * BLOCK_W;
@@ -217,8 +237,12 @@ ASSAY_WIDEST static void columns_t(assay_rows y, assay_rows x, const float *w, i
 void assay_op_linear_t(assay_rows y, assay_rows x, const float *w, int64_t w_stride, bool add)
 {
     ASSAY_BUG_IF(y.n != x.n);
+    if (is_small(y, x)) {
+        columns_t(y, x, w, w_stride, add);
+        return;
+    }
     int64_t n_w = (y.width + WIDTH_T - 1) / WIDTH_T, n_x = (y.n + BLOCK_X - 1) / BLOCK_X;
-#pragma omp parallel for collapse(2) schedule(static) if (y.n * y.width * x.width > MANY)
+#pragma omp parallel for collapse(2) schedule(static)
     for (int64_t bx = 0; bx < n_x; bx++)
         for (int64_t bw = 0; bw < n_w; bw++) {
             int64_t t = bx * BLOCK_X, j = bw * WIDTH_T;
@@ -241,16 +265,26 @@ ASSAY_WIDEST static void add_rows(float *restrict y, const float *x, const float
     }
 }
 
+static void add_rows_of(assay_rows y, assay_rows x, const float *w, int64_t w_stride, int64_t t,
+                        bool add)
+{
+    if (!add)
+        memset(y.at + t * y.stride, 0, (size_t)y.width * sizeof *y.at);
+    add_rows(y.at + t * y.stride, x.at + t * x.stride, w, w_stride, y.width, x.width);
+}
+
 void assay_op_linear_t_steady(assay_rows y, assay_rows x, const float *w, int64_t w_stride,
                               bool add)
 {
     ASSAY_BUG_IF(y.n != x.n);
-#pragma omp parallel for schedule(static) if (y.n * y.width * x.width > MANY)
-    for (int64_t t = 0; t < y.n; t++) {
-        if (!add)
-            memset(y.at + t * y.stride, 0, (size_t)y.width * sizeof *y.at);
-        add_rows(y.at + t * y.stride, x.at + t * x.stride, w, w_stride, y.width, x.width);
+    if (is_small(y, x)) {
+        for (int64_t t = 0; t < y.n; t++)
+            add_rows_of(y, x, w, w_stride, t, add);
+        return;
     }
+#pragma omp parallel for schedule(static)
+    for (int64_t t = 0; t < y.n; t++)
+        add_rows_of(y, x, w, w_stride, t, add);
 }
 
 void assay_op_bias(assay_rows y, const float *b)

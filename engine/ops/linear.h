@@ -18,6 +18,8 @@
 #include "engine/ops/rows.h"
 
 void assay_op_linear(assay_rows y, assay_rows x, const float *w, int64_t w_stride, bool add);
+/* The same by the calling thread alone. */
+void assay_op_linear_alone(assay_rows y, assay_rows x, const float *w, int64_t w_stride, bool add);
 void assay_op_linear_t(assay_rows y, assay_rows x, const float *w, int64_t w_stride, bool add);
 void assay_op_linear_t_steady(assay_rows y, assay_rows x, const float *w, int64_t w_stride,
                               bool add);

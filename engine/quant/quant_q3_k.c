@@ -6,6 +6,7 @@
  *     y[e] = (d * (sc[8h + 2j + l/16] - 32)) * ((q[32h + l] >> 2j & 3) - (bit(hmask[l], 4h + j) ? 0
  * : 4))
  */
+#include "engine/base/wide.h"
 #include "engine/quant/block.h"
 
 static int scale_at(const uint8_t *scales, int k)
@@ -15,16 +16,26 @@ static int scale_at(const uint8_t *scales, int k)
     return (low | high << 4) - 32;
 }
 
-void assay_dequant_q3_k(float *out, const void *blocks, int64_t n)
+/* 16 elements of run j, which is a constant where this is inlined; bit of hmask: 4h + j. */
+static inline __attribute__((always_inline)) void run(float *restrict y, const uint8_t *restrict q,
+                                                      const uint8_t *restrict hmask, float step,
+                                                      int j, int bit)
+{
+    for (int l = 0; l < 16; l++)
+        y[l] = step * (float)((q[l] >> 2 * j & 3) + 4 * (hmask[l] >> bit & 1) - 4);
+}
+
+ASSAY_WIDEST void assay_dequant_q3_k(float *restrict out, const void *blocks, int64_t n)
 {
     const uint8_t *b = blocks;
     for (int64_t i = 0; i < n; i += 256, b += 110) {
         float d = block_f16(b + 108);
-        for (int e = 0; e < 256; e++) {
-            int h = e / 128, j = e % 128 / 32, l = e % 32;
-            float step = d * (float)scale_at(b + 96, 8 * h + 2 * j + l / 16);
-            int q = (b[32 + 32 * h + l] >> 2 * j & 3) - (b[l] >> (4 * h + j) & 1 ? 0 : 4);
-            out[i + e] = step * (float)q;
-        }
+        for (int h = 0; h < 2; h++)
+            for (int half = 0; half < 2; half++)
+#pragma GCC unroll 4
+                for (int j = 0; j < 4; j++)
+                    run(out + i + 128 * h + 32 * j + 16 * half, b + 32 + 32 * h + 16 * half,
+                        b + 16 * half, d * (float)scale_at(b + 96, 8 * h + 2 * j + half), j,
+                        4 * h + j);
     }
 }

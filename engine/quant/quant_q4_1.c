@@ -2,16 +2,17 @@
  * Q4_1, 32 elements in 20 bytes: 0 f16 d, 2 f16 m, 4 u8 q[16].
  *     y[j] = lo(q[j]) * d + m        y[j + 16] = hi(q[j]) * d + m
  */
+#include "engine/base/wide.h"
 #include "engine/quant/block.h"
 
-void assay_dequant_q4_1(float *out, const void *blocks, int64_t n)
+ASSAY_WIDEST void assay_dequant_q4_1(float *restrict out, const void *blocks, int64_t n)
 {
-    const uint8_t *b = blocks;
+    const uint8_t *restrict b = blocks;
     for (int64_t i = 0; i < n; i += 32, b += 20) {
         float d = block_f16(b), m = block_f16(b + 2);
-        for (int j = 0; j < 16; j++) {
+        for (int j = 0; j < 16; j++)
             out[i + j] = (float)block_lo(b[4 + j]) * d + m;
+        for (int j = 0; j < 16; j++)
             out[i + j + 16] = (float)block_hi(b[4 + j]) * d + m;
-        }
     }
 }

@@ -7,19 +7,19 @@
 #include "engine/base/wide.h"
 #include "engine/quant/block.h"
 
-ASSAY_WIDEST void assay_dequant_q4_k(float *out, const void *blocks, int64_t n)
+ASSAY_WIDEST void assay_dequant_q4_k(float *restrict out, const void *blocks, int64_t n)
 {
-    const uint8_t *b = blocks;
+    const uint8_t *restrict b = blocks;
     for (int64_t i = 0; i < n; i += 256, b += 144) {
-        float d = block_f16(b), dmin = block_f16(b + 2);
-        for (int j = 0; j < 8; j++) {
-            int scale, min;
-            block_scale_min(&scale, &min, b + 4, j);
-            float step = d * (float)scale, below = dmin * (float)min;
-            const uint8_t *q = b + 16 + 32 * (j / 2);
+        float step[8], below[8];
+        block_steps(step, below, b + 4, block_f16(b), block_f16(b + 2));
+        for (int j = 0; j < 8; j += 2) {
+            const uint8_t *q = b + 16 + 16 * j;
             float *y = out + i + 32 * j;
             for (int l = 0; l < 32; l++)
-                y[l] = step * (float)(j % 2 ? block_hi(q[l]) : block_lo(q[l])) - below;
+                y[l] = step[j] * (float)block_lo(q[l]) - below[j];
+            for (int l = 0; l < 32; l++)
+                y[32 + l] = step[j + 1] * (float)block_hi(q[l]) - below[j + 1];
         }
     }
 }

@@ -4,19 +4,18 @@
  *     y[j] = ((lo(q[j]) | bit(h, j) << 4) - 16) * d        y[j + 16] likewise with hi and bit j +
  * 16
  */
+#include "engine/base/wide.h"
 #include "engine/quant/block.h"
 
-void assay_dequant_q5_0(float *out, const void *blocks, int64_t n)
+ASSAY_WIDEST void assay_dequant_q5_0(float *restrict out, const void *blocks, int64_t n)
 {
-    const uint8_t *b = blocks;
+    const uint8_t *restrict b = blocks;
     for (int64_t i = 0; i < n; i += 32, b += 22) {
         float d = block_f16(b);
         uint32_t h = block_u32(b + 2);
-        for (int j = 0; j < 16; j++) {
-            int low = block_lo(b[6 + j]) | (int)(h >> j & 1) << 4;
-            int high = block_hi(b[6 + j]) | (int)(h >> (j + 16) & 1) << 4;
-            out[i + j] = (float)(low - 16) * d;
-            out[i + j + 16] = (float)(high - 16) * d;
-        }
+        for (int j = 0; j < 16; j++)
+            out[i + j] = (float)((block_lo(b[6 + j]) | (int)(h >> j & 1) << 4) - 16) * d;
+        for (int j = 0; j < 16; j++)
+            out[i + j + 16] = (float)((block_hi(b[6 + j]) | (int)(h >> 16 >> j & 1) << 4) - 16) * d;
     }
 }

@@ -3,19 +3,18 @@
  * of element e.
  *     y[j] = (lo(q[j]) | bit(h, j) << 4) * d + m        y[j + 16] likewise with hi and bit j + 16
  */
+#include "engine/base/wide.h"
 #include "engine/quant/block.h"
 
-void assay_dequant_q5_1(float *out, const void *blocks, int64_t n)
+ASSAY_WIDEST void assay_dequant_q5_1(float *restrict out, const void *blocks, int64_t n)
 {
-    const uint8_t *b = blocks;
+    const uint8_t *restrict b = blocks;
     for (int64_t i = 0; i < n; i += 32, b += 24) {
         float d = block_f16(b), m = block_f16(b + 2);
         uint32_t h = block_u32(b + 4);
-        for (int j = 0; j < 16; j++) {
-            int low = block_lo(b[8 + j]) | (int)(h >> j & 1) << 4;
-            int high = block_hi(b[8 + j]) | (int)(h >> (j + 16) & 1) << 4;
-            out[i + j] = (float)low * d + m;
-            out[i + j + 16] = (float)high * d + m;
-        }
+        for (int j = 0; j < 16; j++)
+            out[i + j] = (float)((block_lo(b[8 + j]) | (int)(h >> j & 1) << 4)) * d + m;
+        for (int j = 0; j < 16; j++)
+            out[i + j + 16] = (float)((block_hi(b[8 + j]) | (int)(h >> 16 >> j & 1) << 4)) * d + m;
     }
 }

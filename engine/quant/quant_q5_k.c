@@ -5,21 +5,21 @@
 #include "engine/base/wide.h"
 #include "engine/quant/block.h"
 
-ASSAY_WIDEST void assay_dequant_q5_k(float *out, const void *blocks, int64_t n)
+ASSAY_WIDEST void assay_dequant_q5_k(float *restrict out, const void *blocks, int64_t n)
 {
-    const uint8_t *b = blocks;
+    const uint8_t *restrict b = blocks;
     for (int64_t i = 0; i < n; i += 256, b += 176) {
-        float d = block_f16(b), dmin = block_f16(b + 2);
-        for (int j = 0; j < 8; j++) {
-            int scale, min;
-            block_scale_min(&scale, &min, b + 4, j);
-            float step = d * (float)scale, below = dmin * (float)min;
-            const uint8_t *high = b + 16, *q = b + 48 + 32 * (j / 2);
+        float step[8], below[8];
+        const uint8_t *high = b + 16;
+        block_steps(step, below, b + 4, block_f16(b), block_f16(b + 2));
+        for (int j = 0; j < 8; j += 2) {
+            const uint8_t *q = b + 48 + 16 * j;
             float *y = out + i + 32 * j;
-            for (int l = 0; l < 32; l++) {
-                int code = j % 2 ? block_hi(q[l]) : block_lo(q[l]);
-                y[l] = step * (float)(code | (high[l] >> j & 1) << 4) - below;
-            }
+            for (int l = 0; l < 32; l++)
+                y[l] = step[j] * (float)(block_lo(q[l]) | (high[l] >> j & 1) << 4) - below[j];
+            for (int l = 0; l < 32; l++)
+                y[32 + l] = step[j + 1] * (float)(block_hi(q[l]) | (high[l] >> (j + 1) & 1) << 4) -
+                            below[j + 1];
         }
     }
 }

@@ -2,9 +2,9 @@
 #include "engine/base/wide.h"
 #include "engine/quant/block.h"
 
-ASSAY_WIDEST void assay_dequant_q8_0(float *out, const void *blocks, int64_t n)
+ASSAY_WIDEST void assay_dequant_q8_0(float *restrict out, const void *blocks, int64_t n)
 {
-    const uint8_t *b = blocks;
+    const uint8_t *restrict b = blocks;
     for (int64_t i = 0; i < n; i += 32, b += 34) {
         float d = block_f16(b);
         for (int e = 0; e < 32; e++)

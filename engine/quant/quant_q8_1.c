@@ -4,7 +4,7 @@
  */
 #include "engine/quant/block.h"
 
-void assay_dequant_q8_1(float *out, const void *blocks, int64_t n)
+void assay_dequant_q8_1(float *restrict out, const void *blocks, int64_t n)
 {
     const uint8_t *b = blocks;
     for (int64_t i = 0; i < n; i += 32, b += 36) {
