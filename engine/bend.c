@@ -210,8 +210,6 @@ void assay_bend_rows(assay_engine *e, assay_point point, int layer, assay_rows r
     }
 }
 
-enum { EPILOGUE_BIAS = 1, EPILOGUE_CHANNEL_SCALE, EPILOGUE_ROW_SCALE };
-
 static float largest_of(const float *x, int64_t n)
 {
     float most = 0;
@@ -228,7 +226,7 @@ assay_status assay_bend_epilogue(assay_engine *e, assay_rows y, assay_rows x, as
     if (!s || s->n_ints < 2)
         return ASSAY_OK;
     int mode = s->ints[1];
-    if (mode != EPILOGUE_ROW_SCALE) {
+    if (mode != ASSAY_EPILOGUE_ROW_SCALE) {
         const assay_weight *w = assay_model_weight(e->model, ASSAY_ROLE_ATTN_NORM, layer);
         if (!w || w->n_rows * w->width != y.width)
             return ASSAY_OK;
@@ -238,9 +236,9 @@ assay_status assay_bend_epilogue(assay_engine *e, assay_rows y, assay_rows x, as
         float *row = y.at + t * y.stride;
         float scale = powf(largest_of(x.at + t * x.stride, x.width), (float)-s->value);
         for (int64_t i = 0; i < y.width; i++)
-            row[i] = mode == EPILOGUE_ROW_SCALE ? row[i] * scale
-                     : mode == EPILOGUE_BIAS    ? row[i] + (float)s->value * v[i]
-                                                : row[i] * powf(fabsf(v[i]), (float)s->value);
+            row[i] = mode == ASSAY_EPILOGUE_ROW_SCALE ? row[i] * scale
+                     : mode == ASSAY_EPILOGUE_BIAS    ? row[i] + (float)s->value * v[i]
+                                                      : row[i] * powf(fabsf(v[i]), (float)s->value);
     }
     return ASSAY_OK;
 }

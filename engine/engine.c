@@ -77,6 +77,7 @@ static assay_status check_options(const assay_engine_options *o)
                           o->cache_type, o->n_pages, o->page_size);
     if (o->backend == ASSAY_BACKEND_CUDA && o->cache_type != ASSAY_CACHE_F32)
         return assay_fail(ASSAY_UNSUPPORTED, "on a device the cache is in f32");
+    ASSAY_TRY(assay_seams_check(o->seams, o->backend == ASSAY_BACKEND_CUDA));
     if (o->max_positions < 1 || o->max_sequences < 1)
         return assay_fail(ASSAY_USAGE,
                           "%d sequences of %d positions: expected at least one of each",

@@ -16,13 +16,16 @@
 #include "engine/base/status.h"
 
 typedef enum {
-#define X(id, name, meaning) ASSAY_SEAM_##id,
+#define X(id, name, where, meaning) ASSAY_SEAM_##id,
 #include "engine/seam.def"
 #undef X
     ASSAY_SEAM_COUNT
 } assay_seam;
 
 #define ASSAY_SEAM_MAX_INTS 16
+
+/* Modes of the seam `epilogue`. */
+enum { ASSAY_EPILOGUE_BIAS = 1, ASSAY_EPILOGUE_CHANNEL_SCALE, ASSAY_EPILOGUE_ROW_SCALE };
 
 typedef struct assay_seam_setting {
     assay_seam seam;
@@ -45,6 +48,14 @@ typedef struct assay_seam_place {
 
 const char *assay_seam_name(assay_seam seam);
 const char *assay_seam_meaning(assay_seam seam);
+/* Whether ops of the host (device: of a device) consult it. */
+bool assay_seam_is_on(assay_seam seam, bool device);
+/* "host", "device" or "host and device" */
+const char *assay_seam_where(assay_seam seam);
+
+/* Whether ops of that backend consult every setting as it is. Fails: ASSAY_UNSUPPORTED, with the
+ * first that would bend nothing there. */
+assay_status assay_seams_check(const assay_seams *seams, bool device);
 
 /* The first setting that applies, or NULL. seams may be NULL. */
 const assay_seam_setting *assay_seam_at(const assay_seams *seams, assay_seam seam,

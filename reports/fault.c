@@ -171,9 +171,17 @@ bool assay_fault_kind_fits(const assay_fault_kind *kind, const assay_hparams *h)
 assay_status assay_plant_on(const assay_plant *plant, bool is_device)
 {
     const assay_fault_kind *kind = assay_fault_kind_find(plant->kind, NULL);
-    if (kind && kind->device && !is_device)
+    if (!kind)
+        return ASSAY_OK;
+    if (kind->device && !is_device)
         return assay_fail(ASSAY_USAGE, "--plant %s: only a device has it (--backend cuda)",
                           plant->kind);
+    assay_seam seam = assay_seam_is_on(kind->seam, is_device) && kind->also.is_there
+                          ? kind->also.seam
+                          : kind->seam;
+    if (!assay_seam_is_on(seam, is_device))
+        return assay_fail(ASSAY_USAGE, "--plant %s: a device has no seam %s (--backend cpu)",
+                          plant->kind, assay_seam_name(seam));
     return ASSAY_OK;
 }
 

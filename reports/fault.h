@@ -32,7 +32,7 @@ assay_status assay_plant_parse(assay_plant *out, const char *text);
 assay_status assay_plant_make(assay_seam_setting *settings, int *n, int max,
                               const assay_plant *plant, const assay_hparams *hparams);
 
-/* Fails: ASSAY_USAGE when only a device has the mechanism, and the run is on none. */
+/* Fails: ASSAY_USAGE when ops of this backend do not have the mechanism (seam.def). */
 assay_status assay_plant_on(const assay_plant *plant, bool is_device);
 
 /* Fills what the plants' mechanisms need and the options do not say yet. */

@@ -76,12 +76,13 @@ static bool has_parts(const assay_engine *e, int layer)
            assay_device_weight(e, ASSAY_ROLE_ATTN_V_B, layer);
 }
 
-/* Per head: to[n] = sum over the latent of key half (is_value: value half) times x. */
-static assay_status half_up(assay_engine *e, int layer, bool is_value, float *y, int64_t y_stride,
-                            int64_t y_head, assay_rows x, int64_t x_head)
+/* Per head, from this rank's first one on: to[n] = sum over the latent of key half (is_value: value
+ * half) times x. */
+static assay_status half_up(assay_engine *e, int layer, bool is_value, int64_t head, float *y,
+                            int64_t y_stride, int64_t y_head, assay_rows x, int64_t x_head)
 {
     const assay_hparams *hp = e->hp;
-    int64_t n = hp->d_nope, v = hp->d_value, rank = hp->n_rank_kv, head = e->part.head;
+    int64_t n = hp->d_nope, v = hp->d_value, rank = hp->n_rank_kv;
     bool parts = has_parts(e, layer);
     assay_packed_product p = {.y = y,
                               .x = x.at,
@@ -111,13 +112,13 @@ static assay_status expand(assay_engine *e, int layer)
     const assay_hparams *hp = e->hp;
     assay_device *d = e->device;
     int64_t n = hp->d_nope, v = hp->d_value, b = n + v;
-    int n_head = e->part.n_head;
+    int n_head = e->part.n_head, head = assay_part_of_weight(e, ASSAY_ROLE_ATTN_KV_B, layer).head;
     assay_rows latent, k_rope, kv, k, value;
     ASSAY_TRY(assay_device_read(&latent, e, ASSAY_POINT_KV_LATENT, ASSAY_POINT_KV_B));
     ASSAY_TRY(assay_device_begin(e, ASSAY_POINT_KV_B, layer));
     kv = assay_device_rows_of(e, ASSAY_POINT_KV_B);
-    ASSAY_TRY(half_up(e, layer, false, kv.at, kv.stride, b, latent, 0));
-    ASSAY_TRY(half_up(e, layer, true, kv.at + n, kv.stride, b, latent, 0));
+    ASSAY_TRY(half_up(e, layer, false, head, kv.at, kv.stride, b, latent, 0));
+    ASSAY_TRY(half_up(e, layer, true, head, kv.at + n, kv.stride, b, latent, 0));
     ASSAY_TRY(assay_device_done(e, ASSAY_POINT_KV_B, layer));
     ASSAY_TRY(assay_device_read(&kv, e, ASSAY_POINT_KV_B, ASSAY_POINT_K));
     ASSAY_TRY(assay_device_read(&k_rope, e, ASSAY_POINT_K_ROPE, ASSAY_POINT_K));
@@ -144,7 +145,8 @@ static assay_status absorb(assay_engine *e, int layer)
 {
     const assay_hparams *hp = e->hp;
     assay_device *d = e->device;
-    int64_t n = hp->d_nope, rank = hp->n_rank_kv, head = e->part.head;
+    int64_t n = hp->d_nope, rank = hp->n_rank_kv;
+    int64_t head = assay_part_of_weight(e, ASSAY_ROLE_ATTN_K_B, layer).head;
     assay_rows q, latent, k_rope;
     ASSAY_TRY(assay_device_read(&q, e, ASSAY_POINT_Q, ASSAY_POINT_Q_LATENT));
     ASSAY_TRY(assay_device_begin(e, ASSAY_POINT_Q_LATENT, layer));
@@ -441,7 +443,8 @@ static assay_status mla(assay_engine *e, int layer)
     ASSAY_TRY(kernel(e, layer, q, assay_device_rows_of(e, ASSAY_POINT_O_LATENT)));
     ASSAY_TRY(assay_device_done(e, ASSAY_POINT_O_LATENT, layer));
     ASSAY_TRY(assay_device_read(&x, e, ASSAY_POINT_O_LATENT, ASSAY_POINT_KERNEL_OUT));
-    ASSAY_TRY(half_up(e, layer, true, o.at, o.stride, v, x, rank));
+    int head = assay_part_of_weight(e, ASSAY_ROLE_ATTN_V_B, layer).head;
+    ASSAY_TRY(half_up(e, layer, true, head, o.at, o.stride, v, x, rank));
     return hand_over(e, layer);
 }
 
@@ -465,7 +468,7 @@ static assay_status llama_part(assay_engine *e, assay_point to, assay_rows x, as
 static assay_status llama(assay_engine *e, int layer)
 {
     const assay_hparams *hp = e->hp;
-    const assay_part *p = &e->part;
+    const assay_part *p = &e->part, from = assay_part_of_weight(e, ASSAY_ROLE_ATTN_QKV, layer);
     assay_device *d = e->device;
     assay_rotary q_how, k_how;
     int64_t width = hp->d_head;
@@ -474,11 +477,11 @@ static assay_status llama(assay_engine *e, int layer)
     ASSAY_TRY(rotary_of(&k_how, e, layer, ASSAY_TURN_K));
     ASSAY_TRY(assay_device_read(&x, e, ASSAY_POINT_IN_NORM, ASSAY_POINT_Q));
     ASSAY_TRY(llama_part(e, ASSAY_POINT_Q, x, ASSAY_ROLE_ATTN_Q, ASSAY_ROLE_ATTN_Q_BIAS,
-                         p->head * width, layer));
+                         from.head * width, layer));
     ASSAY_TRY(llama_part(e, ASSAY_POINT_K, x, ASSAY_ROLE_ATTN_K, ASSAY_ROLE_ATTN_K_BIAS,
-                         (hp->n_head + p->kv_head) * width, layer));
+                         (hp->n_head + from.kv_head) * width, layer));
     ASSAY_TRY(llama_part(e, ASSAY_POINT_V, x, ASSAY_ROLE_ATTN_V, ASSAY_ROLE_ATTN_V_BIAS,
-                         (hp->n_head + hp->n_head_kv + p->kv_head) * width, layer));
+                         (hp->n_head + hp->n_head_kv + from.kv_head) * width, layer));
     ASSAY_TRY(assay_device_read(&x, e, ASSAY_POINT_Q, ASSAY_POINT_Q_ROPE));
     x.width = width;
     ASSAY_TRY(assay_device_turn(e, ASSAY_POINT_Q_ROPE, x, width, p->n_head, &q_how, layer));
@@ -554,7 +557,8 @@ assay_status assay_device_index(assay_engine *e, int layer)
     assay_device *d = e->device;
     assay_indexer how = assay_indexer_of(e, layer);
     assay_device_cache cache = assay_device_cache_of(e, ASSAY_KV_INDEX, layer);
-    int64_t n_ids = how.top_k < e->options.max_positions ? how.top_k : e->options.max_positions;
+    int64_t top_k = e->hp->index_top_k, most = e->options.max_positions; /* as the point's axis X */
+    int64_t n_ids = top_k < most ? top_k : most;
     assay_rows q, w, x;
     ASSAY_TRY(index_queries(e, layer));
     ASSAY_TRY(index_keys(e, layer));

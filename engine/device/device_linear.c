@@ -118,6 +118,25 @@ assay_status assay_device_linear_slice(assay_engine *e, assay_rows y, assay_rows
     return assay_device_multiply(e, &p);
 }
 
+/* What follows the product besides, where the seam says so; as in engine/bend.c. */
+static assay_status bend_epilogue(assay_engine *e, assay_rows y, assay_rows x, assay_role role,
+                                  int layer)
+{
+    assay_device *d = e->device;
+    const assay_seam_setting *s = assay_bent_of(e, ASSAY_SEAM_EPILOGUE, layer, (int)role);
+    const float *v = NULL;
+    if (!s || s->n_ints < 2)
+        return ASSAY_OK;
+    if (s->ints[1] != ASSAY_EPILOGUE_ROW_SCALE) {
+        const assay_weight *w = assay_model_weight(e->model, ASSAY_ROLE_ATTN_NORM, layer);
+        if (!w || w->n_rows * w->width != y.width)
+            return ASSAY_OK;
+        v = assay_device_vector(e, ASSAY_ROLE_ATTN_NORM, layer);
+    }
+    ASSAY_RUN(d, assay_device_epilogue(d->at, y, x, v, s->ints[1], (float)s->value));
+    return ASSAY_OK;
+}
+
 assay_status assay_device_linear(assay_engine *e, assay_rows y, assay_rows x, assay_role role,
                                  int layer, assay_role bias)
 {
@@ -130,5 +149,5 @@ assay_status assay_device_linear(assay_engine *e, assay_rows y, assay_rows x, as
     ASSAY_TRY(assay_device_linear_slice(e, y, x, role, layer, slice));
     if (b && once)
         ASSAY_RUN(e->device, assay_device_bias(e->device->at, y, b + slice.row));
-    return ASSAY_OK;
+    return e->options.seams ? bend_epilogue(e, y, x, role, layer) : ASSAY_OK;
 }

@@ -8,6 +8,7 @@
 #include "engine/device/device_inside.h"
 #include "engine/quant.h"
 
+#define F32 0 /* numbers in quant.def */
 #define Q8_0 8
 #define STAGE_BYTES ((int64_t)64 << 20)
 
@@ -91,12 +92,35 @@ static assay_status upload_vector(float **out, assay_engine *e, const assay_weig
     return s;
 }
 
+static assay_status upload_bent(assay_engine *e, const assay_weight *w, size_t at,
+                                const float *values)
+{
+    assay_device *d = e->device;
+    size_t n = (size_t)(w->n_rows * w->width);
+    void *data = NULL;
+    assay_status s = upload_values(&data, d, values, n, w->info->name);
+    if (w->n_dims == 1)
+        d->vectors[at] = data;
+    else
+        d->weights[at] = (assay_packed){.data = data,
+                                        .type = F32,
+                                        .n_rows = w->n_rows,
+                                        .width = w->width,
+                                        .row_bytes = w->width * (int64_t)sizeof *values};
+    return s;
+}
+
 static assay_status upload_one(assay_engine *e, assay_role role, int layer)
 {
     assay_device *d = e->device;
     const assay_weight *w = assay_model_weight(e->model, role, layer);
+    const float *values;
+    bool bent;
     if (!w)
         return ASSAY_OK;
+    ASSAY_TRY(assay_bent_weight(&bent, &values, e, w));
+    if (bent)
+        return upload_bent(e, w, index_of(role, layer), values);
     if (w->n_dims == 1)
         return upload_vector(&d->vectors[index_of(role, layer)], e, w);
     return upload_packed(&d->weights[index_of(role, layer)], d, w);

@@ -158,6 +158,10 @@ assay_status assay_device_side_by_side_ranks(void *stream, assay_rows y, const f
  * are taken to hold `left_over`. */
 assay_status assay_device_share_scale(void *stream, assay_rows y, const int32_t *n_rows,
                                       float left_over);
+/* What a wrong epilogue does to y, a product of the rows x (seam.h has the modes); v: [y.width]
+ * weights of the norm before attention, NULL for the row scale. */
+assay_status assay_device_epilogue(void *stream, assay_rows y, assay_rows x, const float *v,
+                                   int mode, float strength);
 /* Keeps the stream busy: what runs beside it is finished first. */
 assay_status assay_device_delay(void *stream, int64_t microseconds);
 

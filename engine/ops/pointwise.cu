@@ -3,6 +3,7 @@
 
 extern "C" {
 #include "engine/ops/device_ops.h"
+#include "engine/seam.h"
 }
 
 #define THREADS 256
@@ -259,6 +260,36 @@ extern "C" assay_status assay_device_share_scale(void *stream, assay_rows y, con
 {
     return kernel_launch("shared scale", stream, share_scale, 1, GREEDY_THREADS, 0, y, n_rows,
                          left_over);
+}
+
+/* One block per row; as assay_bend_epilogue() has it on the host. */
+static __global__ void epilogue(assay_rows y, assay_rows x, const float *v, int mode,
+                                float strength)
+{
+    kernel_begin();
+    __shared__ float maxima[THREADS / 32];
+    float *row = y.at + blockIdx.x * y.stride, most = 0;
+    const float *in = x.at + blockIdx.x * x.stride;
+    for (int64_t i = threadIdx.x; i < x.width; i += THREADS)
+        most = fmaxf(most, fabsf(in[i]));
+    most = kernel_warp_max(most);
+    if (threadIdx.x % 32 == 0)
+        maxima[threadIdx.x / 32] = most;
+    __syncthreads();
+    for (float m : maxima)
+        most = fmaxf(most, m);
+    float scale = powf(most > 0 ? most : 1.0f, -strength);
+    for (int64_t i = threadIdx.x; i < y.width; i += THREADS)
+        row[i] = mode == ASSAY_EPILOGUE_ROW_SCALE ? row[i] * scale
+                 : mode == ASSAY_EPILOGUE_BIAS    ? row[i] + strength * v[i]
+                                                  : row[i] * powf(fabsf(v[i]), strength);
+}
+
+extern "C" assay_status assay_device_epilogue(void *stream, assay_rows y, assay_rows x,
+                                              const float *v, int mode, float strength)
+{
+    return kernel_launch("epilogue", stream, epilogue, static_cast<unsigned>(y.n), THREADS, 0, y, x,
+                         v, mode, strength);
 }
 
 static __global__ void spin(int64_t nanoseconds)

@@ -5,158 +5,11 @@
 #include <stdio.h>
 
 #include "data.h"
-#include "engine/engine.h"
-#include "engine/role.h"
 #include "expect.h"
 #include "forge_watch.h"
+#include "seam_cases.h"
 
-#define LAYER 1
-#define POINT(id) ASSAY_POINT_##id
-#define ROLE(id) ASSAY_ROLE_##id
-
-typedef struct seam_case {
-    assay_seam seam;
-    double value;
-    int n_ints, ints[4];
-    assay_point home; /* first point that differs; ASSAY_POINT_COUNT: none does */
-    int layer;        /* of the setting and of the home; -1: a global point */
-    assay_path path;
-    const char *model; /* NULL: the shipped one */
-} seam_case;
-
-#define S(id, value, ...)                                                                          \
-    {                                                                                              \
-        ASSAY_SEAM_##id, value, __VA_ARGS__                                                        \
-    }
-#define NONE                                                                                       \
-    0,                                                                                             \
-    {                                                                                              \
-        0                                                                                          \
-    }
-#define EXPANDED ASSAY_PATH_EXPANDED, NULL
-#define LATENT ASSAY_PATH_LATENT, NULL
-#define LLAMA ASSAY_PATH_EXPANDED, "models/llama-tiny-bf16.gguf"
-#define DSV3 ASSAY_PATH_EXPANDED, "models/dsv3-tiny-bf16.gguf"
-
-static const seam_case cases[] = {
-    S(ATTN_OUT_BUFFER, 1, NONE, POINT(OUT_ATTN), LAYER, EXPANDED),
-    S(ATTN_OUT_BUFFER, 2, NONE, POINT(OUT_ATTN), LAYER, LATENT),
-    S(ATTN_OUT_BUFFER, 3, NONE, POINT(OUT_ATTN), LAYER, EXPANDED),
-    S(ATTN_OUT_BUFFER, 4, NONE, POINT(OUT_ATTN), LAYER, EXPANDED),
-    S(ATTN_OUT_BUFFER, 5, 1, {3}, POINT(KERNEL_OUT), LAYER, EXPANDED),
-    S(ATTN_OUT_BUFFER, 6, 1, {3}, POINT(KERNEL_OUT), LAYER, LATENT),
-    S(ATTN_OUT_BUFFER, 7, 1, {4}, POINT(KERNEL_OUT), LAYER, EXPANDED),
-    S(OUTPUT_BUFFER, 1, 1, {POINT(PROJ)}, POINT(PROJ), LAYER, EXPANDED),
-    S(OUTPUT_BUFFER, 2, 1, {POINT(SHARED)}, POINT(SHARED), LAYER, EXPANDED),
-    S(OUTPUT_BUFFER, 3, 1, {POINT(MOE_ROUTED)}, POINT(MOE_ROUTED), 2, EXPANDED),
-    S(OUTPUT_BUFFER, 5, 2, {POINT(MOE_OUT), 4}, POINT(MOE_OUT), LAYER, EXPANDED),
-    S(OUTPUT_BUFFER, 6, 2, {POINT(Q), 4}, POINT(Q), LAYER, EXPANDED),
-    S(EPILOGUE, 0.5, 2, {ROLE(ATTN_OUTPUT), 1}, POINT(PROJ), LAYER, EXPANDED),
-    S(EPILOGUE, 1, 2, {ROLE(ATTN_OUTPUT), 2}, POINT(PROJ), LAYER, EXPANDED),
-    S(EPILOGUE, 1, 2, {ROLE(ATTN_OUTPUT), 3}, POINT(PROJ), LAYER, LATENT),
-    S(HEAD_ORDER, 0, 2, {1, 0}, POINT(OUT_ATTN), LAYER, EXPANDED),
-    S(FUSED_QA_ORDER, 0, 2, {1, 0}, POINT(Q_A), LAYER, EXPANDED),
-    S(FUSED_GATE_UP_ORDER, 0, 2, {1, 0}, POINT(FFN_GATE), 0, EXPANDED),
-    S(FUSED_GATE_UP_ORDER, 2, 2, {1, 0}, POINT(SHARED_GATE), LAYER, EXPANDED),
-    S(FUSED_GATE_UP_ORDER, 3, 2, {1, 0}, POINT(MOE_EXPERT_GATE), LAYER, EXPANDED),
-    S(GATE_UP_RIFFLE, 1, NONE, POINT(SHARED_GATE), LAYER, EXPANDED),
-    S(NORM_EPS, 1e-3, 1, {0}, POINT(IN_NORM), LAYER, EXPANDED),
-    S(NORM_EPS, 1e-3, 1, {1}, POINT(Q_A_NORM), LAYER, EXPANDED),
-    S(NORM_EPS, 1e-3, 1, {2}, POINT(KV_LATENT), LAYER, EXPANDED),
-    S(NORM_EPS, 1e-1, 1, {3}, POINT(FFN_NORM), LAYER, EXPANDED),
-    S(NORM_EPS, 1e-1, 1, {4}, POINT(FINAL_NORM), -1, EXPANDED),
-    S(NORM_EPS, 1e-1, 1, {5}, POINT(INDEX_K_NORM), LAYER, EXPANDED),
-    S(NORM_WEIGHT_OFFSET, 1, 1, {1}, POINT(Q_A_NORM), LAYER, EXPANDED),
-    S(NORM_LEFT_OUT, 1, 1, {2}, POINT(KV_LATENT), LAYER, EXPANDED),
-    S(NORM_SUM, 1, 1, {3}, POINT(FFN_NORM), LAYER, EXPANDED),
-    S(NORM_NO_WEIGHT, 1, 1, {0}, POINT(IN_NORM), LAYER, EXPANDED),
-    S(ROPE_BASE, 5e5, NONE, POINT(Q_ROPE), LAYER, EXPANDED),
-    S(ROPE_BASE, 5e5, 1, {3}, POINT(INDEX_K), LAYER, EXPANDED),
-    S(ROPE_PAIRING, 1, 1, {1}, POINT(K_ROPE), LAYER, EXPANDED),
-    S(ROPE_PAIRING, 1, 1, {2}, POINT(INDEX_Q), LAYER, EXPANDED),
-    S(ROPE_WIDTH, 16, 1, {0}, POINT(Q_ROPE), LAYER, EXPANDED),
-    S(ROPE_FREQUENCY_WIDTH, 64, NONE, POINT(Q_ROPE), LAYER, EXPANDED),
-    S(ROPE_POSITION, 1, 1, {1}, POINT(K_ROPE), LAYER, EXPANDED),
-    S(ROPE_POSITION_SCALE, 0.5, NONE, POINT(Q_ROPE), LAYER, EXPANDED),
-    S(ROPE_SKIP, 1, 1, {1}, POINT(K_ROPE), LAYER, LATENT),
-    S(ROPE_INVERSE, 1, 1, {0}, POINT(Q_ROPE), LAYER, EXPANDED),
-    S(ROPE_FACTOR, 4, NONE, POINT(Q_ROPE), LAYER, EXPANDED),
-    S(ROPE_YARN, 0, NONE, POINT(Q_ROPE), LAYER, DSV3),
-    S(ROPE_MAGNITUDE, 1.2, NONE, POINT(Q_ROPE), LAYER, EXPANDED),
-    S(SOFTMAX_SCALE, 1.05, NONE, POINT(PROBS), LAYER, EXPANDED),
-    S(SOFTMAX_SCALE, 1.05, NONE, POINT(PROBS), LAYER, LATENT),
-    S(LOGIT_CAP, 1, NONE, POINT(PROBS), LAYER, EXPANDED),
-    S(MASK_SHIFT, 1, NONE, POINT(PROBS), LAYER, EXPANDED),
-    S(MASK_WINDOW, 3, NONE, POINT(PROBS), LAYER, EXPANDED),
-    S(MASK_NONE, 1, NONE, POINT(PROBS), LAYER, EXPANDED),
-    S(HEAD_GAIN, 0.995, NONE, POINT(KERNEL_OUT), LAYER, EXPANDED),
-    S(KV_HEAD_MAP, 1, NONE, POINT(PROBS), LAYER, LLAMA),
-    S(KV_HEAD_MAP, 2, NONE, POINT(PROBS), LAYER, LLAMA),
-    S(KV_B_VIEW, 1, NONE, POINT(KV_B), LAYER, EXPANDED),
-    S(KV_B_VIEW, 2, NONE, POINT(Q_LATENT), LAYER, LATENT),
-    S(KV_B_VIEW, 3, NONE, POINT(KERNEL_OUT), LAYER, LATENT),
-    S(KV_B_VIEW, 4, NONE, POINT(KV_B), LAYER, EXPANDED),
-    S(KEYS_BEYOND, 4, NONE, POINT(PROBS), LAYER, EXPANDED),
-    S(INDEX_RELU, 0, NONE, POINT(INDEX_SCORES), LAYER, EXPANDED),
-    S(INDEX_SCALE, 2, NONE, POINT(INDEX_SCORES), LAYER, EXPANDED),
-    S(INDEX_ROPE_LAST, 1, NONE, POINT(INDEX_Q), LAYER, EXPANDED),
-    S(INDEX_HEADS, 2, NONE, POINT(INDEX_SCORES), LAYER, EXPANDED),
-    S(INDEX_TOP_K, -120, NONE, POINT(INDEX_TOPK), LAYER, EXPANDED),
-    S(ROUTER_GATING, 1, NONE, POINT(MOE_PROBS), LAYER, EXPANDED),
-    S(ROUTER_BIAS, 1, NONE, POINT(MOE_TOPK), LAYER, DSV3),
-    S(ROUTER_BIAS, 2, NONE, POINT(MOE_WEIGHTS), LAYER, EXPANDED),
-    S(ROUTER_NORM, 0, NONE, POINT(MOE_WEIGHTS), LAYER, EXPANDED),
-    S(ROUTER_SCALE, 1.01, NONE, POINT(MOE_WEIGHTS), LAYER, EXPANDED),
-    S(ROUTER_GROUPS, 3, NONE, POINT(MOE_TOPK), LAYER, DSV3),
-    S(EXPERT_SHIFT, 1, NONE, POINT(MOE_EXPERT_GATE), LAYER, EXPANDED),
-    S(EXPERT_WRONG, 0, 3, {2, 1, 0}, POINT(MOE_EXPERT_GATE), LAYER, EXPANDED),
-    S(EXPERT_CHOICE_WRONG, 0, 3, {2, 1, 0}, POINT(MOE_TOPK), LAYER, EXPANDED),
-    S(EXPERT_DROPPED, 0, 1, {0}, POINT(MOE_EXPERT_DOWN), LAYER, EXPANDED),
-    S(ROUTED_TIMES, 2, NONE, POINT(MOE_OUT), LAYER, EXPANDED),
-    S(SHARED_TIMES, 0, NONE, POINT(MOE_OUT), LAYER, EXPANDED),
-    S(KV_SLOT, 1, 1, {0}, POINT(PROBS), LAYER, EXPANDED),
-    S(KV_SLOT, 1, 1, {3}, POINT(INDEX_SCORES), LAYER, EXPANDED),
-    S(KV_DROPPED, 1, 1, {2}, POINT(INDEX_SCORES), LAYER, EXPANDED),
-    S(KV_WRAP, 5, NONE, POINT(INDEX_SCORES), LAYER, EXPANDED),
-    S(KV_SCALE, 0.5, 1, {1}, POINT(KERNEL_OUT), LAYER, EXPANDED),
-    S(KV_SCALE, 0.5, 1, {2}, POINT(PROBS), LAYER, LATENT),
-    S(KV_READ_LAYER, 0, NONE, POINT(INDEX_SCORES), LAYER, EXPANDED),
-    S(WEIGHT_LAYER, 2, 1, {ROLE(ATTN_OUTPUT)}, POINT(PROJ), LAYER, EXPANDED),
-    S(WEIGHT_VIEW, 1, 1, {ROLE(ATTN_Q_A)}, POINT(Q_A), LAYER, EXPANDED),
-    S(WEIGHT_VIEW, 2, 1, {ROLE(DOWN_EXPS)}, POINT(MOE_EXPERT_DOWN), LAYER, EXPANDED),
-    S(WEIGHT_VIEW, 3, 1, {ROLE(ATTN_KV_A)}, POINT(KV_A), LAYER, EXPANDED),
-    S(WEIGHT_VIEW, 4, 1, {ROLE(ROUTER)}, POINT(MOE_LOGITS), LAYER, EXPANDED),
-    S(WEIGHT_VIEW, 5, 1, {ROLE(UP_SHEXP)}, POINT(SHARED_UP), LAYER, EXPANDED),
-    S(WEIGHT_VIEW, 6, 1, {ROLE(TOKEN_EMBD)}, POINT(EMBED), -1, EXPANDED),
-    S(WEIGHT_VIEW, 7, 1, {ROLE(OUTPUT)}, POINT(LOGITS), -1, EXPANDED),
-    S(WEIGHT_VIEW, 8, 1, {ROLE(ATTN_Q_B)}, POINT(Q), LAYER, EXPANDED),
-    S(WEIGHT_VIEW, 2, 1, {ROLE(ATTN_V_B)}, POINT(KV_B), LAYER, EXPANDED),
-    S(WEIGHT_VIEW, 3, 1, {ROLE(ATTN_K_B)}, POINT(Q_LATENT), LAYER, LATENT),
-    S(WEIGHT_SCALE, 2, 1, {ROLE(ATTN_NORM)}, POINT(IN_NORM), LAYER, EXPANDED),
-    S(TOKEN_SHIFT, 1, 1, {0}, POINT(EMBED), -1, EXPANDED),
-    S(RESIDUAL_TIMES, 2, 1, {0}, POINT(ATTN_RESID), LAYER, EXPANDED),
-    S(RESIDUAL_TIMES, 0, 1, {1}, POINT(OUT), LAYER, EXPANDED),
-    S(EMBED_SCALE, 2, NONE, POINT(EMBED), -1, EXPANDED),
-    S(LOGITS_SCALE, 2, NONE, POINT(LOGITS), -1, EXPANDED),
-    S(LOGITS_CAP, 5, NONE, POINT(LOGITS), -1, EXPANDED),
-    S(HEAD_TIED, 1, NONE, POINT(LOGITS), -1, EXPANDED),
-    S(ACTIVATION_GELU, 1, 1, {1}, POINT(SHARED_ACT), LAYER, EXPANDED),
-    S(ACTIVATION_GELU, 1, 1, {2}, POINT(MOE_EXPERT_ACT), LAYER, EXPANDED),
-    S(DOWN_F16, 1e6, 1, {1}, POINT(SHARED), LAYER, EXPANDED),
-    S(DOWN_F16, 1e6, 1, {2}, POINT(MOE_EXPERT_DOWN), LAYER, EXPANDED),
-    S(SHARED_SCALE, 1, 1, {POINT(IN_NORM)}, POINT(IN_NORM), LAYER, EXPANDED),
-    S(SHARED_SCALE, 3, 1, {POINT(KV_LATENT)}, POINT(KV_LATENT), LAYER, EXPANDED),
-    S(READ_BEYOND, 2, 1, {ROLE(ATTN_Q_B)}, POINT(Q), LAYER, EXPANDED),
-    S(TILE_REST, 8, 1, {ROLE(ATTN_OUTPUT)}, POINT(PROJ), LAYER, EXPANDED),
-    S(ROW_WRAP, 5, 1, {ROLE(ATTN_OUTPUT)}, POINT(PROJ), LAYER, EXPANDED),
-    S(VIEW_STRIDE, 1, 1, {POINT(Q_A)}, POINT(Q_A_NORM), LAYER, EXPANDED),
-    S(ROW_COARSE, 3, 2, {POINT(Q), 3}, POINT(Q), LAYER, EXPANDED),
-    S(ROW_NOISE, 0.05, 3, {POINT(KERNEL_OUT), 3, 7}, POINT(KERNEL_OUT), LAYER, EXPANDED),
-    S(VALUE_NAN, 1, 3, {POINT(MOE_OUT), 3, 17}, POINT(MOE_OUT), LAYER, EXPANDED),
-    S(KV_READ_SEQUENCE, 1, NONE, POINT(INDEX_SCORES), LAYER, EXPANDED),
-};
-
-enum { N_CASES = sizeof cases / sizeof *cases, N_TOKENS = 12 };
+enum { N_TOKENS = 12 };
 
 static void run(watch *seen, assay_model *model, const assay_seams *seams, assay_path path)
 {
@@ -218,11 +71,11 @@ static void run_cases(const char *model_name, assay_path path)
     EXPECT_OK(assay_model_open(&model, file, NULL));
     run(&healthy, model, NULL, path);
     int n = 0;
-    for (int i = 0; i < N_CASES; i++)
-        if (cases[i].path == path &&
-            (!model_name ? !cases[i].model
-                         : cases[i].model && !strcmp(cases[i].model, model_name))) {
-            expect_home(model, &healthy, &cases[i]);
+    for (int i = 0; i < N_SEAM_CASES; i++)
+        if (seam_cases[i].path == path &&
+            (!model_name ? !seam_cases[i].model
+                         : seam_cases[i].model && !strcmp(seam_cases[i].model, model_name))) {
+            expect_home(model, &healthy, &seam_cases[i]);
             n++;
         }
     ck_assert_int_gt(n, 0);
@@ -269,8 +122,8 @@ START_TEST(seam_every_row_has_a_case_here)
 {
     for (int seam = 0; seam < ASSAY_SEAM_COUNT; seam++) {
         bool there = false;
-        for (int i = 0; i < N_CASES; i++)
-            there = there || (int)cases[i].seam == seam;
+        for (int i = 0; i < N_SEAM_CASES; i++)
+            there = there || (int)seam_cases[i].seam == seam;
         bool elsewhere =
             seam == ASSAY_SEAM_PADDING_FILL || seam == ASSAY_SEAM_EMPTY_ROW ||
             seam == ASSAY_SEAM_SELECT_IGNORED || seam == ASSAY_SEAM_ROUTER_GROUP_MASK ||
@@ -279,12 +132,67 @@ START_TEST(seam_every_row_has_a_case_here)
             seam == ASSAY_SEAM_PREFIX_EVICTED || seam == ASSAY_SEAM_KV_BLANK ||
             seam == ASSAY_SEAM_KV_ROW_SCALE || /* suite_kvcache, suite_cases */
             seam == ASSAY_SEAM_NEXTN_INPUT ||  /* suite_draft */
-            seam == ASSAY_SEAM_QKV_GROUPED ||  /* suite_shard_faults */
             (seam >= ASSAY_SEAM_RANK_SLICE && seam <= ASSAY_SEAM_RANK_BIAS) ||
             seam >= ASSAY_SEAM_STREAM_WAIT; /* of devices: gpu/suite_gpu_graph.c */
         ck_assert_msg(there || elsewhere, "seam %s has no case", assay_seam_name((assay_seam)seam));
         ck_assert_int_gt(strlen(assay_seam_meaning((assay_seam)seam)), 10);
     }
+}
+END_TEST
+
+/* What an engine with one setting says when it is made. */
+static assay_status made_with(assay_model *model, assay_backend backend, assay_seam_setting setting)
+{
+    assay_engine *engine = NULL;
+    assay_seams seams = {&setting, 1};
+    assay_engine_options options = assay_engine_options_default();
+    options.backend = backend;
+    options.seams = &seams;
+    options.max_positions = 16;
+    assay_status s = assay_engine_new(&engine, model, &options);
+    if (s == ASSAY_OK)
+        assay_engine_free(engine);
+    return s;
+}
+
+/* On a device by the third column of seam.def, whether there is one here or not. */
+START_TEST(seam_is_refused_where_no_op_consults_it)
+{
+    assay_model *model;
+    EXPECT_OK(assay_model_open(&model, data_shipped("glm5-tiny-Q4_K_M.gguf"), NULL));
+    int n_refused[2] = {0};
+    for (int seam = 0; seam < ASSAY_SEAM_COUNT; seam++)
+        for (int device = 0; device < 2; device++) {
+            assay_seam_setting setting = {(assay_seam)seam, 1, -1, -1, -1, -1, 1, 0, {0}};
+            bool is_on = assay_seam_is_on((assay_seam)seam, device);
+            assay_status s =
+                made_with(model, device ? ASSAY_BACKEND_CUDA : ASSAY_BACKEND_CPU, setting);
+            ck_assert_msg((s == ASSAY_UNSUPPORTED) == !is_on, "seam %s on the %s: %s",
+                          assay_seam_name((assay_seam)seam), device ? "device" : "host",
+                          s == ASSAY_OK ? "taken" : assay_error_text());
+            n_refused[device] += s == ASSAY_UNSUPPORTED;
+        }
+    ck_assert_int_eq(n_refused[0], 5); /* those of graphs, streams and buckets */
+    ck_assert_int_gt(n_refused[1], 20);
+    assay_model_close(model);
+}
+END_TEST
+
+START_TEST(seam_of_one_head_sequence_step_or_other_mode_is_refused_on_a_device)
+{
+    const assay_seam_setting settings[] = {
+        {ASSAY_SEAM_SOFTMAX_SCALE, 1, 2, -1, -1, -1, 1.05, 0, {0}},
+        {ASSAY_SEAM_NORM_EPS, 1, -1, -1, 3, -1, 1e-2, 0, {0}},
+        {ASSAY_SEAM_ROPE_BASE, 1, -1, -1, -1, 0, 5e5, 0, {0}},
+        {ASSAY_SEAM_ATTN_OUT_BUFFER, 1, -1, -1, -1, -1, 3, 0, {0}},
+    };
+    assay_model *model;
+    EXPECT_OK(assay_model_open(&model, data_shipped("glm5-tiny-Q4_K_M.gguf"), NULL));
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
+        ck_assert_int_eq(made_with(model, ASSAY_BACKEND_CUDA, settings[i]), ASSAY_UNSUPPORTED);
+        EXPECT_OK(made_with(model, ASSAY_BACKEND_CPU, settings[i]));
+    }
+    assay_model_close(model);
 }
 END_TEST
 
@@ -340,14 +248,14 @@ START_TEST(seam_row_without_keys_is_zero_unless_bent)
     assay_model *model;
     EXPECT_OK(assay_model_open(&model, data_shipped("glm5-tiny-Q4_K_M.gguf"), NULL));
     assay_seam_setting settings[] = {
-        {ASSAY_SEAM_MASK_SHIFT, LAYER, -1, -1, -1, -1, -1, 0, {0}},
-        {ASSAY_SEAM_EMPTY_ROW, LAYER, -1, -1, -1, -1, 1, 0, {0}},
+        {ASSAY_SEAM_MASK_SHIFT, SEAM_LAYER, -1, -1, -1, -1, -1, 0, {0}},
+        {ASSAY_SEAM_EMPTY_ROW, SEAM_LAYER, -1, -1, -1, -1, 1, 0, {0}},
     };
     for (int bent = 0; bent < 2; bent++) {
         watch seen = {0};
         assay_seams seams = {settings, 1 + bent};
         run(&seen, model, &seams, ASSAY_PATH_EXPANDED);
-        const watched *out = watch_find(&seen, 0, ASSAY_POINT_KERNEL_OUT, LAYER);
+        const watched *out = watch_find(&seen, 0, ASSAY_POINT_KERNEL_OUT, SEAM_LAYER);
         ck_assert(bent ? isnan(out->values[0]) : out->values[0] == 0);
         watch_clear(&seen);
     }
@@ -359,4 +267,6 @@ EXPECT_MAIN("seam", seam_changes_the_run_first_where_the_op_consults_it,
             seam_changes_llama_and_deepseek_where_the_op_consults_it,
             seam_setting_for_another_place_changes_nothing,
             seam_padding_reaches_live_rows_only_through_a_shared_scale,
-            seam_row_without_keys_is_zero_unless_bent, seam_every_row_has_a_case_here)
+            seam_row_without_keys_is_zero_unless_bent, seam_is_refused_where_no_op_consults_it,
+            seam_of_one_head_sequence_step_or_other_mode_is_refused_on_a_device,
+            seam_every_row_has_a_case_here)

@@ -140,7 +140,8 @@ static bool seams_row(char cells[MAX_COLUMNS][CELL_BYTES], int index)
     if (index >= ASSAY_SEAM_COUNT)
         return false;
     put(cells[0], assay_seam_name((assay_seam)index));
-    put(cells[1], assay_seam_meaning((assay_seam)index));
+    put(cells[1], assay_seam_where((assay_seam)index));
+    put(cells[2], assay_seam_meaning((assay_seam)index));
     return true;
 }
 
@@ -153,7 +154,7 @@ static const struct {
     {"points", "places of the forward pass", {"name", "axes", "made by", "read by"}, points_row},
     {"faults", "fault classes", {"name", "definition", "plants"}, faults_row},
     {"plants", "faults that --plant puts in", {"name", "class", "about"}, kinds_row},
-    {"seams", "what the engine consults and a plant bends", {"name", "meaning"}, seams_row},
+    {"seams", "what the engine consults and a plant bends", {"name", "on", "meaning"}, seams_row},
     {"quants",
      "tensor types of GGUF files",
      {"name", "number", "elements", "bytes", "support"},

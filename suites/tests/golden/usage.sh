@@ -25,6 +25,9 @@ try check $model --threads 0
 try check $model --plant
 try check $model --plant no-such-fault
 try check $model --plant file-order:layre=1
+try run $model -p x --backend cuda --plant head-slices
+try run $model -p x --backend cuda --plant softmax-scale:head=1
+try run $model -p x --plant stale-lengths
 try check $model --profile no-such-engine
 try run $model -n -1 -p x
 try run $model
