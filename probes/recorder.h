@@ -59,6 +59,8 @@ double assay_element(const assay_buffer *values, int64_t i);
 uint64_t assay_mix(uint64_t z);
 /* The checksum alone, of n elements of 1, 2, 4 or 8 bytes. */
 uint64_t assay_checksum_of(const void *elements, size_t size, int64_t n);
+/* What elements [first, end) of the same memory contribute to it; first is even. */
+uint64_t assay_checksum_part(const void *elements, size_t size, int64_t first, int64_t end);
 
 int64_t assay_sketch_groups(int64_t n_rows);
 /* out: assay_sketch_groups(dims[0]) * ASSAY_SKETCH_N */

@@ -94,6 +94,7 @@ static assay_status order_columns(assay_rows_seen *rows, const int32_t *order)
 {
     double *x, *room;
     int64_t n = rows->n_cols;
+    ASSAY_TRY(assay_stored_prove(&rows->values, NULL));
     ASSAY_TRY(assay_alloc(&x, (size_t)((rows->n_tokens + 1) * n), sizeof *x, "slots"));
     room = x + rows->n_tokens * n;
     for (int64_t t = 0; t < rows->n_tokens; t++) {
@@ -102,7 +103,7 @@ static assay_status order_columns(assay_rows_seen *rows, const int32_t *order)
             x[t * n + u] = row[order[t * n + u]];
     }
     assay_stored_clear(&rows->values);
-    rows->values = (assay_stored){x, ASSAY_DTYPE_F64, x};
+    rows->values = (assay_stored){.data = x, .dtype = ASSAY_DTYPE_F64, .owned = x};
     rows->first = 0;
     rows->n_t = rows->n_tokens;
     rows->n_inner = n;
@@ -159,8 +160,8 @@ static assay_status look_at_rows(assay_rows_seen rows[SIDES], const group *g,
     for (int side = 0; side < SIDES; side++) {
         if (!seen[side])
             continue;
-        ASSAY_TRY(assay_rows_look(&rows[side], g->c->run[side], seen[side], step_of(g, pair, side),
-                                  pair->first, pair->end, keys));
+        ASSAY_TRY(assay_rows_look_unproven(&rows[side], g->c->run[side], seen[side],
+                                           step_of(g, pair, side), pair->first, pair->end, keys));
         if (by_expert(g->point) && side != REFERENCE)
             ASSAY_TRY(order_slots(&rows[side], g, pair, side));
     }
@@ -225,9 +226,9 @@ static void fail_shape(group *g, const assay_rows_seen *got, const assay_rows_se
 
 /* Puts the rows of one pair behind those that are there. */
 static assay_status add_rows(group *g, const assay_pair *pair, int index,
-                             const assay_rows_seen rows[SIDES])
+                             assay_rows_seen rows[SIDES])
 {
-    const assay_rows_seen *got = &rows[CANDIDATE], *ref = &rows[REFERENCE], *twin = &rows[TWIN];
+    assay_rows_seen *got = &rows[CANDIDATE], *ref = &rows[REFERENCE], *twin = &rows[TWIN];
     int64_t n_rows = got->n_tokens * got->n_sub;
     assay_metrics m, ignored;
     bool has_twin = twin->values.data && same_shape(twin, ref);

@@ -3,22 +3,115 @@
 #include <math.h>
 #include <omp.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "engine/base/wide.h"
-#include "references/metric.h"
+#include "probes/recorder.h"
+#include "references/row_f32.h"
 
-enum { MAX_BLOCKS = 32, LEAST_BLOCK = 8 };
+enum { MAX_BLOCKS = 32, LEAST_BLOCK = 8, AT_ONCE = ASSAY_ROWS_AT_ONCE, GOT = 0, REF = 1 };
 
 typedef struct pass {
-    const assay_rows_seen *got, *ref;
+    const assay_rows_seen *side[2];
     const uint8_t *state; /* NULL: no gains */
     uint8_t dirty;
-    int64_t width, block, n_blocks;
-    assay_row_sums *rows; /* [n_tokens, n_sub] */
-    double *gains;        /* [n_tokens]; NaN: takes no part */
-    double *channels;     /* [n_blocks, 2, width] */
-    double *room;         /* [threads, 2, width] */
+    bool narrow, proves; /* both sides fit float32; checksums are proven on the way */
+    int64_t n_tokens, n_sub, n_cols, width, block, n_blocks;
+    assay_row_sums *rows;    /* [n_tokens, n_sub] */
+    double *gains;           /* [n_tokens]; NaN: takes no part */
+    double *channels;        /* [n_blocks, 2, width] */
+    assay_row_proof *proofs; /* [n_blocks] */
+    double *room;            /* [threads, room_of()] */
 } pass;
+
+/* A few tokens that one thread has at work. */
+typedef struct tile {
+    int64_t first;
+    int n;
+    double *room; /* float64: [2, width]; float32: [2, AT_ONCE, width] */
+    double *de, *ee;
+    assay_row_proof proof;
+} tile;
+
+static int64_t room_of(const pass *p)
+{
+    return 2 * p->width * (p->narrow ? AT_ONCE / 2 : 1);
+}
+
+/* Row of token `first + k` of the tile. */
+static const float *narrow_row(const pass *p, const tile *t, int side, int k, int64_t s)
+{
+    float *room = (float *)t->room + (side * AT_ONCE + k) * p->width + s * p->n_cols;
+    return assay_stored_at_f32(&p->side[side]->values,
+                               assay_rows_place(p->side[side], t->first + k, s), p->n_cols, room);
+}
+
+/* The same once it has been widened. */
+static const float *narrow_again(const pass *p, const tile *t, int side, int k, int64_t s)
+{
+    if (p->side[side]->values.dtype == ASSAY_DTYPE_F32)
+        return narrow_row(p, t, side, k, s);
+    return (const float *)t->room + (side * AT_ONCE + k) * p->width + s * p->n_cols;
+}
+
+static const double *wide_row(const pass *p, const tile *t, int side, int64_t s)
+{
+    return assay_rows_at(p->side[side], t->first, s, t->room + side * p->width + s * p->n_cols);
+}
+
+static const double *wide_again(const pass *p, const tile *t, int side, int64_t s)
+{
+    return p->side[side]->values.dtype == ASSAY_DTYPE_F64
+               ? wide_row(p, t, side, s)
+               : t->room + side * p->width + s * p->n_cols;
+}
+
+/* What a row adds to its side's checksum. */
+static uint64_t prove_row(const assay_rows_seen *rows, int64_t token, int64_t s)
+{
+    if (!rows->values.unproven)
+        return 0;
+    int64_t first = assay_rows_place(rows, token, s);
+    return assay_checksum_part(rows->values.data, assay_dtype_bytes(rows->values.dtype), first,
+                               first + rows->n_cols);
+}
+
+static void sum_row(const pass *p, tile *t, int k, int64_t s)
+{
+    int64_t token = t->first + k;
+    assay_row_sums *row = &p->rows[token * p->n_sub + s];
+    bool at_once = p->proves && p->side[GOT]->values.dtype == ASSAY_DTYPE_F32 &&
+                   p->side[REF]->values.dtype == ASSAY_DTYPE_F32;
+    if (p->proves && !at_once) {
+        t->proof.got += prove_row(p->side[GOT], token, s);
+        t->proof.ref += prove_row(p->side[REF], token, s);
+    }
+    if (p->narrow)
+        assay_row_sums_of_f32(row, at_once ? &t->proof : NULL, narrow_row(p, t, GOT, k, s),
+                              narrow_row(p, t, REF, k, s), assay_rows_place(p->side[REF], token, s),
+                              p->n_cols);
+    else
+        *row = assay_row_sums_of(wide_row(p, t, GOT, s), wide_row(p, t, REF, s), p->n_cols);
+}
+
+/* The token's own gain, and what weighs it among the others; 0: it takes no part. dd: of the token.
+ */
+static double weigh(double *gain, double *dd, const assay_row_sums *rows, int64_t n_sub,
+                    int64_t n_cols)
+{
+    double ee = 0, de = 0;
+    bool finite = true;
+    *dd = 0;
+    for (int64_t s = 0; s < n_sub; s++) {
+        finite = finite && rows[s].n == n_cols;
+        ee += rows[s].rr;
+        de += rows[s].dr;
+        *dd += rows[s].dd;
+    }
+    bool good = finite && isfinite(ee) && ee > 0 && isfinite(de);
+    *gain = good ? 1 + de / ee : NAN;
+    return good ? 1 / ee : 0;
+}
 
 /* Weighted <got - ref, ref> and <ref, ref> of each channel. */
 ASSAY_WIDEST static void add_channels(double *restrict de, double *restrict ee, const double *got,
@@ -32,101 +125,162 @@ ASSAY_WIDEST static void add_channels(double *restrict de, double *restrict ee, 
     }
 }
 
-/* The token's own gain, and what weighs it among the others; 0: it takes no part. */
-static double weigh(double *gain, const assay_row_sums *rows, int64_t n_sub, int64_t n_cols)
+/* The tokens ks[0] ... ks[n - 1] of the tile, together. */
+static void add_narrow(const pass *p, const tile *t, const int *ks, int n, const float *weights)
 {
-    double ee = 0, de = 0;
-    bool finite = true;
-    for (int64_t s = 0; s < n_sub; s++) {
-        finite = finite && rows[s].n == n_cols;
-        ee += rows[s].rr;
-        de += rows[s].dr;
+    for (int64_t s = 0; s < p->n_sub; s++) {
+        const float *got[AT_ONCE], *ref[AT_ONCE];
+        float weight[AT_ONCE] = {0};
+        for (int i = 0; i < AT_ONCE; i++) {
+            int k = ks[i < n ? i : 0];
+            got[i] = narrow_again(p, t, GOT, k, s);
+            ref[i] = narrow_again(p, t, REF, k, s);
+            weight[i] = i < n ? weights[i] : 0;
+        }
+        assay_channels_add_f32(t->de + s * p->n_cols, t->ee + s * p->n_cols, got, ref, weight,
+                               p->n_cols);
     }
-    bool good = finite && isfinite(ee) && ee > 0 && isfinite(de);
-    *gain = good ? 1 + de / ee : NAN;
-    return good ? 1 / ee : 0;
 }
 
-static void run_token(const pass *p, int64_t t, double *de, double *room)
+static void add_wide(const pass *p, const tile *t, int k, double weight)
 {
-    int64_t n_sub = p->got->n_sub, n_cols = p->got->n_cols;
-    assay_row_sums *rows = p->rows + t * n_sub;
-    double *room_got = room, *room_ref = room + p->width;
-    for (int64_t s = 0; s < n_sub; s++) {
-        const double *got = assay_rows_at(p->got, t, s, room_got + s * n_cols),
-                     *ref = assay_rows_at(p->ref, t, s, room_ref + s * n_cols);
-        rows[s] = assay_row_sums_of(got, ref, n_cols);
+    for (int64_t s = 0; s < p->n_sub; s++) {
+        double *de = t->de + s * p->n_cols, *ee = t->ee + s * p->n_cols;
+        if (p->narrow)
+            assay_channels_add_wide(de, ee, narrow_again(p, t, GOT, k, s),
+                                    narrow_again(p, t, REF, k, s), weight, p->n_cols);
+        else
+            add_channels(de, ee, wide_again(p, t, GOT, s), wide_again(p, t, REF, s), p->n_cols,
+                         weight);
     }
-    p->gains[t] = NAN;
-    if (!p->state || p->state[t * n_sub] & p->dirty)
-        return;
-    double weight = weigh(&p->gains[t], rows, n_sub, n_cols);
-    for (int64_t s = 0; s < n_sub && weight > 0; s++) { /* widened already, and in the cache */
-        const double *got = p->got->values.dtype == ASSAY_DTYPE_F64
-                                ? assay_rows_at(p->got, t, s, NULL)
-                                : room_got + s * n_cols;
-        const double *ref = p->ref->values.dtype == ASSAY_DTYPE_F64
-                                ? assay_rows_at(p->ref, t, s, NULL)
-                                : room_ref + s * n_cols;
-        add_channels(de + s * n_cols, de + p->width + s * n_cols, got, ref, n_cols, weight);
+}
+
+/* Sums of the tile's rows, then, of what is still in the cache, the sums of its channels. */
+static void run_tile(const pass *p, tile *t)
+{
+    float weights[AT_ONCE];
+    int ks[AT_ONCE], n = 0;
+    for (int k = 0; k < t->n; k++) {
+        int64_t token = t->first + k;
+        double dd;
+        for (int64_t s = 0; s < p->n_sub; s++)
+            sum_row(p, t, k, s);
+        p->gains[token] = NAN;
+        if (!p->state || p->state[token * p->n_sub] & p->dirty)
+            continue;
+        double weight =
+            weigh(&p->gains[token], &dd, p->rows + token * p->n_sub, p->n_sub, p->n_cols);
+        if (p->narrow && assay_channels_fit(weight, dd)) {
+            weights[n] = (float)(weight * ASSAY_CHANNELS_SCALE);
+            ks[n++] = k;
+        } else if (weight > 0) {
+            add_wide(p, t, k, weight * ASSAY_CHANNELS_SCALE);
+        }
     }
+    if (n)
+        add_narrow(p, t, ks, n, weights);
+}
+
+static void run_block(const pass *p, int64_t b)
+{
+    int64_t end = (b + 1) * p->block < p->n_tokens ? (b + 1) * p->block : p->n_tokens;
+    tile t = {.room = p->room + room_of(p) * omp_get_thread_num()};
+    if (p->state) {
+        t.de = p->channels + 2 * p->width * b;
+        t.ee = t.de + p->width;
+        memset(t.de, 0, (size_t)(2 * p->width) * sizeof *t.de);
+    }
+    int at_once = p->narrow ? AT_ONCE : 1;
+    for (t.first = b * p->block; t.first < end; t.first += t.n) {
+        t.n = end - t.first < at_once ? (int)(end - t.first) : at_once;
+        run_tile(p, &t);
+    }
+    p->proofs[b] = t.proof;
 }
 
 static void run_blocks(const pass *p)
 {
-    int64_t n = p->got->n_tokens;
-#pragma omp parallel for schedule(dynamic, 1) if (n * p->width > 1 << 15)
-    for (int64_t b = 0; b < p->n_blocks; b++) {
-        double *room = p->room + 2 * p->width * omp_get_thread_num();
-        int64_t end = (b + 1) * p->block < n ? (b + 1) * p->block : n;
-        for (int64_t t = b * p->block; t < end; t++)
-            run_token(p, t, p->channels + 2 * p->width * b, room);
-    }
-    for (int64_t b = 1; b < p->n_blocks && p->state; b++)
-        for (int64_t i = 0; i < 2 * p->width; i++)
+#pragma omp parallel for schedule(dynamic, 1) if (p->n_tokens * p->width > 1 << 15)
+    for (int64_t b = 0; b < p->n_blocks; b++)
+        run_block(p, b);
+    for (int64_t b = 1; b < p->n_blocks; b++) {
+        p->proofs[0].got += p->proofs[b].got;
+        p->proofs[0].ref += p->proofs[b].ref;
+        for (int64_t i = 0; p->state && i < 2 * p->width; i++)
             p->channels[i] += p->channels[2 * p->width * b + i];
+    }
 }
 
 /* Gains of the tokens that took part. */
 static assay_status add_gains(assay_gain *gain, assay_point point, int layer, const pass *p)
 {
     int64_t kept = 0;
-    for (int64_t t = 0; t < p->got->n_tokens; t++)
-        if (!(p->state[t * p->got->n_sub] & p->dirty))
+    for (int64_t t = 0; t < p->n_tokens; t++)
+        if (!(p->state[t * p->n_sub] & p->dirty))
             p->gains[kept++] = p->gains[t];
     return assay_gain_add_sums(gain, point, layer, p->gains, kept, p->channels,
-                               p->channels + p->width, p->got->n_sub, p->got->n_cols);
+                               p->channels + p->width, p->n_sub, p->n_cols);
 }
 
-assay_status assay_contrast(assay_metrics *out, double *row_errors, assay_gain *gain,
-                            assay_point point, int layer, const assay_rows_seen *got,
-                            const assay_rows_seen *ref, const uint8_t *state, uint8_t dirty)
+/* Words of a checksum hold two elements: rows of an odd number would share them. */
+static bool can_prove_rows(const assay_rows_seen *got, const assay_rows_seen *ref)
 {
-    ASSAY_BUG_IF(got->n_tokens != ref->n_tokens || got->n_sub != ref->n_sub ||
-                 got->n_cols != ref->n_cols);
+    return (got->values.unproven || ref->values.unproven) && assay_rows_are_all(got) &&
+           assay_rows_are_all(ref) && got->n_middle == ref->n_middle && got->n_cols % 2 == 0;
+}
+
+static assay_status prove(assay_rows_seen *got, assay_rows_seen *ref, const assay_row_proof *proof)
+{
+    ASSAY_TRY(assay_stored_prove(&got->values, proof ? &proof->got : NULL));
+    return assay_stored_prove(&ref->values, proof ? &proof->ref : NULL);
+}
+
+static pass plan(const assay_rows_seen *got, const assay_rows_seen *ref, const uint8_t *state,
+                 uint8_t dirty)
+{
     int64_t n = got->n_tokens, block = (n + MAX_BLOCKS - 1) / MAX_BLOCKS;
-    pass p = {.got = got,
-              .ref = ref,
-              .state = gain ? state : NULL,
+    pass p = {.side = {got, ref},
+              .state = state,
               .dirty = dirty,
+              .narrow =
+                  got->values.dtype != ASSAY_DTYPE_F64 && ref->values.dtype != ASSAY_DTYPE_F64,
+              .proves = can_prove_rows(got, ref),
+              .n_tokens = n,
+              .n_sub = got->n_sub,
+              .n_cols = got->n_cols,
               .width = got->n_sub * got->n_cols,
               .block = block > LEAST_BLOCK ? block : LEAST_BLOCK};
     p.n_blocks = (n + p.block - 1) / p.block;
-    int64_t n_rows = n * got->n_sub, n_threads = omp_get_max_threads();
+    return p;
+}
+
+assay_status assay_contrast(assay_metrics *out, double *row_errors, assay_gain *gain,
+                            assay_point point, int layer, assay_rows_seen *got,
+                            assay_rows_seen *ref, const uint8_t *state, uint8_t dirty)
+{
+    ASSAY_BUG_IF(got->n_tokens != ref->n_tokens || got->n_sub != ref->n_sub ||
+                 got->n_cols != ref->n_cols);
+    pass p = plan(got, ref, gain ? state : NULL, dirty);
+    int64_t n_rows = p.n_tokens * p.n_sub, n_threads = omp_get_max_threads();
     assay_status s;
+    if (!p.proves)
+        ASSAY_TRY(prove(got, ref, NULL));
     ASSAY_GO(assay_alloc(&p.rows, (size_t)n_rows, sizeof *p.rows, "rows"));
-    ASSAY_GO(assay_alloc(&p.gains, (size_t)n, sizeof *p.gains, "gains"));
-    ASSAY_GO(assay_alloc(&p.channels, (size_t)(2 * p.width * (gain ? p.n_blocks : 0)),
-                         sizeof *p.channels, "gains"));
-    ASSAY_GO(assay_alloc(&p.room, (size_t)(2 * p.width * n_threads), sizeof *p.room, "rows"));
+    ASSAY_GO(assay_alloc(&p.gains, (size_t)p.n_tokens, sizeof *p.gains, "gains"));
+    ASSAY_GO(assay_alloc(&p.proofs, (size_t)p.n_blocks + 1, sizeof *p.proofs, "rows"));
+    ASSAY_GO(assay_alloc(&p.room, (size_t)(room_of(&p) * n_threads), sizeof *p.room, "rows"));
+    if (gain)
+        ASSAY_GO(assay_gain_room(&p.channels, gain, 2 * p.width * p.n_blocks));
     run_blocks(&p);
-    assay_metrics_from_rows(out, row_errors, p.rows, n_rows, got->n_cols);
+    if (p.proves)
+        ASSAY_GO(prove(got, ref, &p.proofs[0]));
+    assay_metrics_from_rows(out, row_errors, p.rows, n_rows, p.n_cols);
     if (gain)
         s = add_gains(gain, point, layer, &p);
 out:
     free(p.rows);
     free(p.gains);
-    free(p.channels);
+    free(p.proofs);
     free(p.room);
     return s;
 }

@@ -1,7 +1,8 @@
 /*
  * Everything that is asked of one value beside its reference, in one pass over both: sums of every
- * row, and per channel the sums behind the pooled gains (gain.h). Rows are widened to float64 where
- * they are added up; nothing is copied.
+ * row, the checksums that are still to be proven, and per channel the sums behind the pooled gains
+ * (gain.h). Rows of float32 and of 16-bit formats are added up from float32 (row_f32.h), others are
+ * widened to float64; nothing that lies in float32 is copied.
  *
  * Tokens are dealt out to threads in at most 32 blocks whose number depends on nothing but the
  * number of tokens; channel sums are added block by block, in order: the same bits with any number
@@ -17,10 +18,11 @@
 /*
  * got and ref have the same shape. row_errors: [n_tokens, n_sub]. Tokens whose state (of their
  * first row, state[t * n_sub]) has a bit of `dirty` stay out of the gains. gain NULL: no gains.
- * Fails: ASSAY_NO_MEMORY.
+ * Afterwards the values of both sides are proven. Fails: ASSAY_NO_MEMORY, ASSAY_BAD_FILE (they are
+ * not those that were written; nothing was added).
  */
 assay_status assay_contrast(assay_metrics *out, double *row_errors, assay_gain *gain,
-                            assay_point point, int layer, const assay_rows_seen *got,
-                            const assay_rows_seen *ref, const uint8_t *state, uint8_t dirty);
+                            assay_point point, int layer, assay_rows_seen *got,
+                            assay_rows_seen *ref, const uint8_t *state, uint8_t dirty);
 
 #endif

@@ -19,6 +19,8 @@ typedef struct pool {
 struct assay_gain {
     int n, room;
     pool *pools; /* in the order of arrival; few hundred at most */
+    double *work;
+    int64_t n_work;
 };
 
 static const struct {
@@ -44,7 +46,21 @@ void assay_gain_free(assay_gain *gain)
     for (int i = 0; i < gain->n; i++)
         free(gain->pools[i].gains);
     free(gain->pools);
+    free(gain->work);
     free(gain);
+}
+
+assay_status assay_gain_room(double **out, assay_gain *gain, int64_t n)
+{
+    if (n > gain->n_work) {
+        free(gain->work);
+        gain->work = malloc((size_t)n * sizeof *gain->work);
+        gain->n_work = gain->work ? n : 0;
+    }
+    if (n > 0 && !gain->work)
+        return assay_fail(ASSAY_NO_MEMORY, "gains: no memory");
+    *out = gain->work;
+    return ASSAY_OK;
 }
 
 static assay_status find_pool(pool **out, assay_gain *gain, assay_point point, int layer,

@@ -16,34 +16,37 @@ static bool same_kind(double a, double b)
     return (isinf(a) || isinf(b)) ? a == b : isnan(a) == isnan(b);
 }
 
+static void add_carefully(assay_row_sums *s, double g, double r)
+{
+    double d = g - r;
+    if (!isfinite(g) || !isfinite(r)) {
+        s->n_mask_differ += !same_kind(g, r);
+        s->n_nan += isnan(g) || isnan(r);
+        return;
+    }
+    s->gg += g * g;
+    s->rr += r * r;
+    s->dd += d * d;
+    s->dr += d * r;
+    s->max_abs = fabs(d) > s->max_abs ? fabs(d) : s->max_abs;
+    s->n++;
+}
+
 static assay_row_sums sum_carefully(const double *got, const double *ref, int64_t n)
 {
     assay_row_sums s = {0};
-    for (int64_t i = 0; i < n; i++) {
-        double g = got[i], r = ref[i], d = g - r;
-        if (!isfinite(g) || !isfinite(r)) {
-            s.n_mask_differ += !same_kind(g, r);
-            s.n_nan += isnan(g) || isnan(r);
-            continue;
-        }
-        s.gg += g * g;
-        s.rr += r * r;
-        s.dd += d * d;
-        s.dr += d * r;
-        s.max_abs = fabs(d) > s.max_abs ? fabs(d) : s.max_abs;
-        s.n++;
-    }
+    for (int64_t i = 0; i < n; i++)
+        add_carefully(&s, got[i], ref[i]);
     return s;
 }
 
-static inline double total(const assay_f64s *lanes)
+void assay_row_sums_carefully_f32(assay_row_sums *out, const float *got, const float *ref,
+                                  int64_t n)
 {
-    double s[ASSAY_LANES_F64];
-    memcpy(s, lanes, sizeof s);
-    for (int n = ASSAY_LANES_F64 / 2; n > 0; n /= 2)
-        for (int i = 0; i < n; i++)
-            s[i] += s[i + n];
-    return s[0];
+    assay_row_sums s = {0};
+    for (int64_t i = 0; i < n; i++)
+        add_carefully(&s, got[i], ref[i]);
+    *out = s;
 }
 
 static inline double largest(const assay_f64s *lanes)
@@ -84,10 +87,10 @@ ASSAY_WIDEST static void sum_all(assay_row_sums *out, const double *got, const d
         rest.dr += d * r;
         rest.max_abs = fabs(d) > rest.max_abs ? fabs(d) : rest.max_abs;
     }
-    *out = (assay_row_sums){.gg = total(&gg) + rest.gg,
-                            .rr = total(&rr) + rest.rr,
-                            .dd = total(&dd) + rest.dd,
-                            .dr = total(&dr) + rest.dr,
+    *out = (assay_row_sums){.gg = assay_lanes_total(&gg) + rest.gg,
+                            .rr = assay_lanes_total(&rr) + rest.rr,
+                            .dd = assay_lanes_total(&dd) + rest.dd,
+                            .dr = assay_lanes_total(&dr) + rest.dr,
                             .max_abs = rest.max_abs,
                             .n = n};
 }

@@ -159,15 +159,27 @@ typedef struct assay_stored {
     const void *data;  /* dense, canonical axes; of the file's mapping unless owned */
     assay_dtype dtype; /* F64, F32, F16 or BF16 */
     void *owned;
+    const assay_run *run; /* of `unproven` */
+    const assay_seen
+        *unproven; /* its checksum is still to be proven; NULL: there is none, or it is */
 } assay_stored;
 
 /* The same values as assay_run_read gives, without a copy where the file holds them in one piece.
  * Alive as long as the run, until assay_stored_clear. A file that is cut short by somebody else
  * meanwhile ends the process as engine/base/mapping.h says. */
 assay_status assay_run_look(assay_stored *out, const assay_run *run, const assay_seen *seen);
+/* The same for a reader who goes through all of it anyway and proves the checksum on the way:
+ * nothing may be concluded from the values before assay_stored_prove has passed them. */
+assay_status assay_run_look_unproven(assay_stored *out, const assay_run *run,
+                                     const assay_seen *seen);
+/* checksum: of all elements (probes/recorder.h); NULL: it is taken here. Fails: ASSAY_BAD_FILE, the
+ * values are not those that were written. */
+assay_status assay_stored_prove(assay_stored *stored, const uint64_t *checksum);
 void assay_stored_clear(assay_stored *stored);
 /* Values [first, first + n) as float64; format F64: the pointer itself, else widened into room. */
 const double *assay_stored_at(const assay_stored *stored, int64_t first, int64_t n, double *room);
+/* As float32, which holds every stored format but F64 exactly. */
+const float *assay_stored_at_f32(const assay_stored *stored, int64_t first, int64_t n, float *room);
 
 /* Calls `line` with a sentence for each pair of values that should differ and are bit-equal
  * (probes/selfcheck.h). Reads everything once. */

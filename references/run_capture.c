@@ -156,10 +156,10 @@ static assay_status read_source(assay_entry *e, reader *r, const char *path)
         return assay_fail(ASSAY_BAD_FILE, "'%s' is a virtual dataset, which only master files have",
                           path);
     source->is_sealed = H5Aexists_by_name(r->id, path, "sha256", H5P_DEFAULT) > 0;
-    source->is_summed = !source->is_sealed && !source->info.is_virtual &&
-                        H5Aexists_by_name(r->id, path, "checksum", H5P_DEFAULT) > 0 &&
-                        H5Aexists_by_name(r->id, path, "rows", H5P_DEFAULT) <= 0;
-    return ASSAY_OK;
+    if (source->is_sealed || source->info.is_virtual ||
+        H5Aexists_by_name(r->id, path, "rows", H5P_DEFAULT) > 0)
+        return ASSAY_OK;
+    return assay_h5_attr_u64(&source->checksum, &source->is_summed, r->id, path, "checksum");
 }
 
 static assay_status read_value(reader *r, assay_step_data *step, const char *group,

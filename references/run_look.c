@@ -31,7 +31,8 @@ static assay_dtype format_of(const assay_source *source)
                : ASSAY_DTYPE_COUNT;
 }
 
-/* *out stays empty where the file does not hold the value in one piece and in canonical layout. */
+/* *out stays empty where the file does not hold the value in one piece and in canonical layout.
+ * What the file says of its bytes is left to be proven. */
 static assay_status look_at_map(assay_stored *out, const assay_run *run, const assay_entry *e)
 {
     const assay_source *source = &e->source;
@@ -46,17 +47,32 @@ static assay_status look_at_map(assay_stored *out, const assay_run *run, const a
         n > file->mapping.n_bytes - at)
         return ASSAY_OK;
     const char *data = (const char *)file->mapping.bytes + at;
-    ASSAY_TRY(assay_run_check(run, source, data));
+    if (source->is_sealed) /* a hash goes through the bytes in their order, by itself */
+        ASSAY_TRY(assay_run_check(run, source, data));
     if (run->marks_reads)
         assay_run_mark(run, &e->seen);
-    *out = (assay_stored){data, dtype, NULL};
+    *out = (assay_stored){
+        .data = data, .dtype = dtype, .run = run, .unproven = source->is_summed ? &e->seen : NULL};
     return ASSAY_OK;
 }
 
-assay_status assay_run_look(assay_stored *out, const assay_run *run, const assay_seen *seen)
+assay_status assay_stored_prove(assay_stored *stored, const uint64_t *checksum)
+{
+    if (!stored->unproven)
+        return ASSAY_OK;
+    const assay_entry *e = (const assay_entry *)(const void *)stored->unproven;
+    assay_status s = checksum ? assay_run_check_sum(stored->run, &e->source, *checksum)
+                              : assay_run_check(stored->run, &e->source, stored->data);
+    if (s == ASSAY_OK)
+        stored->unproven = NULL;
+    return s;
+}
+
+assay_status assay_run_look_unproven(assay_stored *out, const assay_run *run,
+                                     const assay_seen *seen)
 {
     const assay_entry *e = (const assay_entry *)(const void *)seen;
-    assay_stored found = {NULL, ASSAY_DTYPE_F64, NULL};
+    assay_stored found = {.dtype = ASSAY_DTYPE_F64};
     int64_t count = 1;
     if (seen->has_values)
         ASSAY_TRY(look_at_map(&found, run, e));
@@ -75,10 +91,19 @@ assay_status assay_run_look(assay_stored *out, const assay_run *run, const assay
     return ASSAY_OK;
 }
 
+assay_status assay_run_look(assay_stored *out, const assay_run *run, const assay_seen *seen)
+{
+    assay_stored found;
+    ASSAY_TRY(assay_run_look_unproven(&found, run, seen));
+    ASSAY_TRY(assay_stored_prove(&found, NULL)); /* what is owned was proven when it was read */
+    *out = found;
+    return ASSAY_OK;
+}
+
 void assay_stored_clear(assay_stored *stored)
 {
     free(stored->owned);
-    *stored = (assay_stored){NULL, ASSAY_DTYPE_F64, NULL};
+    *stored = (assay_stored){.dtype = ASSAY_DTYPE_F64};
 }
 
 ASSAY_WIDEST static void widen_f32(double *out, const float *in, int64_t n)
@@ -121,14 +146,43 @@ const double *assay_stored_at(const assay_stored *stored, int64_t first, int64_t
     return room;
 }
 
+ASSAY_WIDEST static void widen_bf16_to_f32(float *out, const uint16_t *in, int64_t n)
+{
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits = (uint32_t)in[i] << 16;
+        memcpy(&out[i], &bits, sizeof bits);
+    }
+}
+
+const float *assay_stored_at_f32(const assay_stored *stored, int64_t first, int64_t n, float *room)
+{
+    const uint16_t *words = stored->data;
+    switch (stored->dtype) {
+    case ASSAY_DTYPE_F32:
+        return (const float *)stored->data + first;
+    case ASSAY_DTYPE_BF16:
+        widen_bf16_to_f32(room, words + first, n);
+        return room;
+    case ASSAY_DTYPE_F16:
+        for (int64_t i = 0; i < n; i++)
+            room[i] = assay_f16_to_f32(words[first + i]);
+        return room;
+    default:
+        ASSAY_BUG_IF("a stored value that float32 does not hold");
+    }
+    return room;
+}
+
 assay_status assay_run_read(double *out, const assay_run *run, const assay_seen *seen)
 {
-    assay_stored found = {NULL, ASSAY_DTYPE_F64, NULL};
+    assay_stored found = {.dtype = ASSAY_DTYPE_F64};
     int64_t count = 1;
     if (seen->has_values)
         ASSAY_TRY(look_at_map(&found, run, (const assay_entry *)(const void *)seen));
     if (!found.data)
         return assay_run_read_converted(out, run, seen);
+    ASSAY_TRY(assay_stored_prove(&found, NULL));
     for (int d = 0; d < seen->n_dims; d++)
         count *= seen->dims[d];
     const double *values = assay_stored_at(&found, 0, count, out);

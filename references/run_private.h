@@ -15,8 +15,9 @@ typedef struct assay_source {
     int file;   /* index into assay_run.files */
     char *path; /* dataset; owned by the run */
     assay_h5_info info;
-    bool is_sealed;     /* carries a SHA-256 of its bytes, checked when it is read */
-    bool is_summed;     /* carries the checksum of its elements, checked when it is read */
+    bool is_sealed; /* carries a SHA-256 of its bytes, checked when it is read */
+    bool is_summed; /* carries the checksum of its elements, checked when it is read */
+    uint64_t checksum;
     assay_dtype packed; /* 16-bit words hold this format; ASSAY_DTYPE_COUNT: numbers as they are */
 } assay_source;
 
@@ -136,6 +137,8 @@ assay_status assay_run_read_converted(double *out, const assay_run *run, const a
 /* Whether the stored bytes are those that were written, where the file can tell. bytes: where they
  * lie in memory; NULL: they are read for it. */
 assay_status assay_run_check(const assay_run *run, const assay_source *source, const void *bytes);
+/* The same where the checksum of all elements has been taken already. */
+assay_status assay_run_check_sum(const assay_run *run, const assay_source *source, uint64_t is);
 
 /* Profile of a producer; model_class refines it. */
 const assay_profile *assay_profile_for(const char *producer, const char *model_class);

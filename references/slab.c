@@ -40,8 +40,9 @@ assay_status assay_slab_range(int64_t *first, int64_t *end, const assay_seen *se
     return ASSAY_OK;
 }
 
-assay_status assay_rows_look(assay_rows_seen *out, const assay_run *run, const assay_seen *seen,
-                             const assay_run_step *step, int64_t first, int64_t end, int64_t n_keys)
+assay_status assay_rows_look_unproven(assay_rows_seen *out, const assay_run *run,
+                                      const assay_seen *seen, const assay_run_step *step,
+                                      int64_t first, int64_t end, int64_t n_keys)
 {
     int64_t from, until, count = 1;
     int axis = axis_of(seen, 'T');
@@ -60,9 +61,28 @@ assay_status assay_rows_look(assay_rows_seen *out, const assay_run *run, const a
                             .n_t = n_t,
                             .n_middle = n_middle,
                             .n_inner = n_inner};
-    ASSAY_TRY(assay_run_look(&rows.values, run, seen));
+    ASSAY_TRY(assay_run_look_unproven(&rows.values, run, seen));
     *out = rows;
     return ASSAY_OK;
+}
+
+assay_status assay_rows_look(assay_rows_seen *out, const assay_run *run, const assay_seen *seen,
+                             const assay_run_step *step, int64_t first, int64_t end, int64_t n_keys)
+{
+    assay_rows_seen rows;
+    ASSAY_TRY(assay_rows_look_unproven(&rows, run, seen, step, first, end, n_keys));
+    assay_status s = assay_stored_prove(&rows.values, NULL);
+    if (s == ASSAY_OK)
+        *out = rows;
+    else
+        assay_rows_clear(&rows);
+    return s;
+}
+
+bool assay_rows_are_all(const assay_rows_seen *rows)
+{
+    return !rows->first && rows->n_tokens == rows->n_t && rows->n_cols == rows->n_inner &&
+           !rows->order;
 }
 
 void assay_rows_clear(assay_rows_seen *rows)
@@ -72,12 +92,16 @@ void assay_rows_clear(assay_rows_seen *rows)
     *rows = (assay_rows_seen){0};
 }
 
-const double *assay_rows_at(const assay_rows_seen *rows, int64_t token, int64_t sub, double *room)
+int64_t assay_rows_place(const assay_rows_seen *rows, int64_t token, int64_t sub)
 {
     int64_t s = rows->order ? rows->order[token * rows->n_sub + sub] : sub;
     int64_t outer = s / rows->n_middle, middle = s % rows->n_middle;
-    int64_t row = (outer * rows->n_t + rows->first + token) * rows->n_middle + middle;
-    return assay_stored_at(&rows->values, row * rows->n_inner, rows->n_cols, room);
+    return ((outer * rows->n_t + rows->first + token) * rows->n_middle + middle) * rows->n_inner;
+}
+
+const double *assay_rows_at(const assay_rows_seen *rows, int64_t token, int64_t sub, double *room)
+{
+    return assay_stored_at(&rows->values, assay_rows_place(rows, token, sub), rows->n_cols, room);
 }
 
 void assay_rows_copy(double *out, const assay_rows_seen *rows, int64_t token, int64_t sub)

@@ -37,7 +37,15 @@ typedef struct assay_rows_seen {
 assay_status assay_rows_look(assay_rows_seen *out, const assay_run *run, const assay_seen *seen,
                              const assay_run_step *step, int64_t first, int64_t end,
                              int64_t n_keys);
+/* The same for a reader who proves their checksum (assay_run_look_unproven). */
+assay_status assay_rows_look_unproven(assay_rows_seen *out, const assay_run *run,
+                                      const assay_seen *seen, const assay_run_step *step,
+                                      int64_t first, int64_t end, int64_t n_keys);
 void assay_rows_clear(assay_rows_seen *rows);
+/* Whether each number of the stored value is in just one of the rows. */
+bool assay_rows_are_all(const assay_rows_seen *rows);
+/* Elements of the stored value in front of the row. */
+int64_t assay_rows_place(const assay_rows_seen *rows, int64_t token, int64_t sub);
 /* [n_cols]; room: as many, used where the values must be widened. */
 const double *assay_rows_at(const assay_rows_seen *rows, int64_t token, int64_t sub, double *room);
 

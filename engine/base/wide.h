@@ -7,6 +7,7 @@
 #define ASSAY_ENGINE_BASE_WIDE_H
 
 #include <stdint.h>
+#include <string.h>
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define ASSAY_HAS_TARGETS
@@ -23,5 +24,34 @@
 typedef double assay_f64s __attribute__((vector_size(ASSAY_LANES_F64 * sizeof(double))));
 typedef float assay_f32s __attribute__((vector_size(ASSAY_LANES_F64 * sizeof(float))));
 typedef int64_t assay_i64s __attribute__((vector_size(ASSAY_LANES_F64 * sizeof(int64_t))));
+typedef uint64_t assay_u64s __attribute__((vector_size(ASSAY_LANES_F64 * sizeof(uint64_t))));
+typedef uint32_t assay_u32s __attribute__((vector_size(ASSAY_LANES_F64 * sizeof(uint32_t))));
+
+/* As many bytes as eight float64 numbers. */
+#define ASSAY_LANES_F32 16
+typedef float assay_f32w __attribute__((vector_size(ASSAY_LANES_F32 * sizeof(float))));
+typedef double assay_f64w __attribute__((vector_size(ASSAY_LANES_F32 * sizeof(double))));
+
+/* Part of whatever loop it is used in, so that it is compiled for that loop's instructions. */
+#define ASSAY_INSIDE static inline __attribute__((always_inline))
+
+/* Sixteen float32 numbers as float64: of sixteen at a time gcc widens each half with one
+ * instruction, of eight at a time with four. */
+ASSAY_INSIDE void assay_widen_f32(assay_f64s *low, assay_f64s *high, const float *x)
+{
+    assay_f32w narrow;
+    memcpy(&narrow, x, sizeof narrow);
+    assay_f64w wide = __builtin_convertvector(narrow, assay_f64w);
+    memcpy(low, &wide, sizeof *low);
+    memcpy(high, (const char *)&wide + sizeof *low, sizeof *high);
+}
+
+/* Pairwise: lanes i and i + 4, then i and i + 2, then the last two. */
+ASSAY_INSIDE double assay_lanes_total(const assay_f64s *lanes)
+{
+    double s[ASSAY_LANES_F64];
+    memcpy(s, lanes, sizeof s);
+    return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
+}
 
 #endif

@@ -2,16 +2,13 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "engine/base/wide.h"
+#include "probes/mix.h"
 #include "probes/recorder.h"
-
-#define GOLDEN 0x9E3779B97F4A7C15u
 
 uint64_t assay_mix(uint64_t z)
 {
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return z ^ (z >> 31);
+    ASSAY_MIX(z);
+    return z;
 }
 
 double assay_element(const assay_buffer *values, int64_t i)
@@ -41,37 +38,72 @@ double assay_element(const assay_buffer *values, int64_t i)
     return 0;
 }
 
-static inline uint64_t mixed(uint64_t word, int64_t i)
+/* Elements [first, end) as they count in the whole, two to a word; first is even. */
+ASSAY_WIDEST_INT static uint64_t sum_uint8_t(const void *elements, int64_t first, int64_t end)
 {
-    uint64_t z = word + (uint64_t)(i + 1) * GOLDEN;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return z ^ (z >> 31);
+    const uint8_t *x = elements;
+    uint64_t sum = end % 2 ? assay_mix_word(x[end - 1], end / 2) : 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = first / 2; i < end / 2; i++)
+        sum += assay_mix_word((uint64_t)x[2 * i] | (uint64_t)x[2 * i + 1] << 32, i);
+    return sum;
 }
 
-/* Elements [first, end) as they count in the whole, two to a word; first is even. */
-#define X(type)                                                                                    \
-    ASSAY_WIDEST_INT static uint64_t sum_##type(const void *elements, int64_t first, int64_t end)  \
-    {                                                                                              \
-        const type *x = elements;                                                                  \
-        uint64_t sum = end % 2 ? mixed(x[end - 1], end / 2) : 0;                                   \
-        _Pragma("omp simd reduction(+ : sum)") for (int64_t i = first / 2; i < end / 2; i++)       \
-            sum += mixed((uint64_t)x[2 * i] | (uint64_t)x[2 * i + 1] << 32, i);                    \
-        return sum;                                                                                \
-    }
-X(uint8_t)
-X(uint16_t)
-X(uint32_t)
-#undef X
-
-ASSAY_WIDEST_INT static uint64_t sum_uint64_t(const void *elements, int64_t first, int64_t end)
+/* The two halves of a 32-bit word are elements: into the halves of a 64-bit word. */
+ASSAY_WIDEST_INT static uint64_t sum_uint16_t(const void *elements, int64_t first, int64_t end)
 {
-    const uint64_t *x = elements;
-    uint64_t sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t i = first; i < end; i++)
-        sum += mixed(x[i], i);
+    const uint16_t *x = elements;
+    assay_u64s sums = {0}, at, step;
+    int64_t i = first;
+    assay_mix_begin(&at, &step, first / 2);
+    for (; i + 2 * ASSAY_LANES_F64 <= end; i += 2 * ASSAY_LANES_F64) {
+        assay_u32s pairs;
+        memcpy(&pairs, x + i, sizeof pairs);
+        assay_u64s z = __builtin_convertvector(pairs, assay_u64s);
+        z = ((z & 0xFFFF) | (z >> 16 << 32)) + at;
+        at += step;
+        ASSAY_MIX(z);
+        sums += z;
+    }
+    uint64_t sum = assay_mix_total(&sums);
+    for (; i < end; i += 2)
+        sum += assay_mix_word(x[i] | (i + 1 < end ? (uint64_t)x[i + 1] << 32 : 0), i / 2);
     return sum;
+}
+
+/* Words [first, end) of eight bytes each. */
+ASSAY_WIDEST_INT static uint64_t sum_words(const void *words, int64_t first, int64_t end)
+{
+    const char *bytes = words;
+    assay_u64s sums[2] = {{0}, {0}}, at, step;
+    int64_t i = first;
+    assay_mix_begin(&at, &step, first);
+    for (; i + 2 * ASSAY_LANES_F64 <= end; i += 2 * ASSAY_LANES_F64) {
+        assay_u64s z[2];
+        memcpy(z, bytes + 8 * i, sizeof z);
+        z[0] += at;
+        at += step;
+        z[1] += at;
+        at += step;
+        ASSAY_MIX(z[0]);
+        ASSAY_MIX(z[1]);
+        sums[0] += z[0];
+        sums[1] += z[1];
+    }
+    sums[0] += sums[1];
+    uint64_t sum = assay_mix_total(&sums[0]), word;
+    for (; i < end; i++) {
+        memcpy(&word, bytes + 8 * i, sizeof word);
+        sum += assay_mix_word(word, i);
+    }
+    return sum;
+}
+
+/* Little-endian: two elements as they lie are a word. */
+static uint64_t sum_uint32_t(const void *elements, int64_t first, int64_t end)
+{
+    uint64_t sum = sum_words(elements, first / 2, end / 2);
+    return end % 2 ? sum + assay_mix_word(((const uint32_t *)elements)[end - 1], end / 2) : sum;
 }
 
 static uint64_t bits_at(const void *elements, size_t size, int64_t i)
@@ -89,12 +121,12 @@ static uint64_t sum_any(const void *elements, size_t size, int64_t first, int64_
         uint64_t word = bits_at(elements, size, i);
         if (per == 2 && i + 1 < end)
             word |= bits_at(elements, size, i + 1) << 32;
-        sum += mixed(word, i / per);
+        sum += assay_mix_word(word, i / per);
     }
     return sum;
 }
 
-static uint64_t sum_range(const void *elements, size_t size, int64_t first, int64_t end)
+uint64_t assay_checksum_part(const void *elements, size_t size, int64_t first, int64_t end)
 {
     switch (size) {
     case 1:
@@ -104,7 +136,7 @@ static uint64_t sum_range(const void *elements, size_t size, int64_t first, int6
     case 4:
         return sum_uint32_t(elements, first, end);
     case 8:
-        return sum_uint64_t(elements, first, end);
+        return sum_words(elements, first, end);
     default:
         return sum_any(elements, size, first, end);
     }
@@ -116,7 +148,7 @@ uint64_t assay_checksum_of(const void *elements, size_t size, int64_t n)
     uint64_t sum = 0;
 #pragma omp parallel for schedule(static) reduction(+ : sum) if (n > 4 * BLOCK)
     for (int64_t first = 0; first < n; first += BLOCK)
-        sum += sum_range(elements, size, first, n - first < BLOCK ? n : first + BLOCK);
+        sum += assay_checksum_part(elements, size, first, n - first < BLOCK ? n : first + BLOCK);
     return sum;
 }
 
@@ -150,32 +182,48 @@ static void add_carefully(part *p, const assay_buffer *values, int64_t first, in
     }
 }
 
+typedef struct lanes {
+    assay_f64s sum, squares, low, high;
+    assay_i64s zero;
+} lanes;
+
+ASSAY_INSIDE void add_lanes(lanes *l, const assay_f64s *v)
+{
+    assay_i64s less = *v<l->low, more = *v> l->high;
+    l->low = (assay_f64s)(((assay_i64s)*v & less) | ((assay_i64s)l->low & ~less));
+    l->high = (assay_f64s)(((assay_i64s)*v & more) | ((assay_i64s)l->high & ~more));
+    l->zero -= *v == 0;
+    l->sum += *v;
+    l->squares += *v * *v;
+}
+
 /* Whole vectors of float32, all of them finite: else false, since squares of finite float32 numbers
  * cannot leave float64. */
 ASSAY_WIDEST static bool add_vectors(part *p, const float *x, int64_t n)
 {
-    assay_f64s sum = {0}, squares = {0}, low, high;
-    assay_i64s zero = {0};
+    lanes l = {.sum = {0}};
     for (int j = 0; j < ASSAY_LANES_F64; j++)
-        low[j] = high[j] = x[0];
-    for (int64_t i = 0; i < n; i += ASSAY_LANES_F64) {
+        l.low[j] = l.high[j] = x[0];
+    int64_t i = 0;
+    for (; i + ASSAY_LANES_F32 <= n; i += ASSAY_LANES_F32) {
+        assay_f64s low, high;
+        assay_widen_f32(&low, &high, x + i);
+        add_lanes(&l, &low);
+        add_lanes(&l, &high);
+    }
+    if (i < n) {
         assay_f32s narrow;
         memcpy(&narrow, x + i, sizeof narrow);
         assay_f64s v = __builtin_convertvector(narrow, assay_f64s);
-        assay_i64s less = v<low, more = v> high;
-        low = (assay_f64s)(((assay_i64s)v & less) | ((assay_i64s)low & ~less));
-        high = (assay_f64s)(((assay_i64s)v & more) | ((assay_i64s)high & ~more));
-        zero -= v == 0;
-        sum += v;
-        squares += v * v;
+        add_lanes(&l, &v);
     }
     part all = {.s.min = x[0], .s.max = x[0], .n_finite = n};
     for (int j = 0; j < ASSAY_LANES_F64; j++) {
-        all.s.min = low[j] < all.s.min ? low[j] : all.s.min;
-        all.s.max = high[j] > all.s.max ? high[j] : all.s.max;
-        all.s.n_zero += zero[j];
-        all.sum += sum[j];
-        all.squares += squares[j];
+        all.s.min = l.low[j] < all.s.min ? l.low[j] : all.s.min;
+        all.s.max = l.high[j] > all.s.max ? l.high[j] : all.s.max;
+        all.s.n_zero += l.zero[j];
+        all.sum += l.sum[j];
+        all.squares += l.squares[j];
     }
     *p = all;
     return isfinite(all.squares);
