@@ -11,7 +11,7 @@
 #include "engine/hparams.h"
 #include "references/checkpoint_source.h"
 
-enum { TYPE_F32 = 0, TYPE_BF16 = 30 }; /* numbers of GGUF tensor types */
+enum { TYPE_F32 = 0, TYPE_F16 = 1, TYPE_BF16 = 30 }; /* numbers of GGUF tensor types */
 
 typedef struct entry {
     assay_role role;
@@ -49,6 +49,19 @@ static bool has_plain_q(const assay_safetensors *set)
     return false;
 }
 
+/* The format that holds the decoded rows exactly: float8 times its scale, and parts in several
+ * formats, are float32. */
+static int type_of(const source_plan *p)
+{
+    assay_safetensors_dtype dtype = p->matrices[0].tensor->dtype;
+    for (int i = 0; i < p->n_matrices; i++)
+        if (p->matrices[i].scale || p->matrices[i].tensor->dtype != dtype)
+            return TYPE_F32;
+    return dtype == ASSAY_SAFETENSORS_BF16  ? TYPE_BF16
+           : dtype == ASSAY_SAFETENSORS_F16 ? TYPE_F16
+                                            : TYPE_F32;
+}
+
 /* A GGUF header in a file of no name: keys, and the entries' tensors. */
 static assay_status make_header(assay_gguf **out, const assay_checkpoint *c)
 {
@@ -75,9 +88,8 @@ static assay_status make_header(assay_gguf **out, const assay_checkpoint *c)
         int n = assay_role_dims(dims, &c->hp, e->role);
         for (int d = 0; d < n; d++)
             ne[d] = dims[n - 1 - d];
-        bool wide = e->plan.matrices[0].tensor->dtype == ASSAY_SAFETENSORS_F32;
         ASSAY_GO(assay_gguf_put_tensor(w, assay_role_format(full, e->role, e->layer),
-                                       wide ? TYPE_F32 : TYPE_BF16, n, ne));
+                                       type_of(&e->plan), n, ne));
     }
     ASSAY_GO(assay_gguf_writer_start(w, path, 1));
     s = assay_gguf_writer_close(w);
@@ -231,4 +243,34 @@ assay_status assay_checkpoint_oracle(assay_oracle **out, assay_checkpoint *c,
     ASSAY_TRY(assay_oracle_open(out, c->file, weight_bytes_max));
     assay_oracle_take_rows(*out, fetch, c);
     return ASSAY_OK;
+}
+
+assay_status assay_judge_model_open(assay_judge_model *out, const char *path,
+                                    int64_t weight_bytes_max)
+{
+    assay_judge_model m = {0};
+    assay_status s;
+    if (assay_checkpoint_is(path)) {
+        ASSAY_GO(assay_checkpoint_open(&m.checkpoint, path));
+        m.file = assay_checkpoint_file(m.checkpoint);
+        s = assay_checkpoint_oracle(&m.oracle, m.checkpoint, weight_bytes_max);
+    } else {
+        ASSAY_GO(assay_gguf_open(&m.own, path));
+        m.file = m.own;
+        s = assay_oracle_open(&m.oracle, m.own, weight_bytes_max);
+    }
+out:
+    if (s == ASSAY_OK)
+        *out = m;
+    else
+        assay_judge_model_close(&m);
+    return s;
+}
+
+void assay_judge_model_close(assay_judge_model *m)
+{
+    assay_oracle_close(m->oracle);
+    assay_checkpoint_close(m->checkpoint);
+    assay_gguf_close(m->own);
+    *m = (assay_judge_model){0};
 }

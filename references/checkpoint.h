@@ -36,6 +36,19 @@ const assay_gguf *assay_checkpoint_file(const assay_checkpoint *checkpoint);
 assay_status assay_checkpoint_oracle(assay_oracle **out, assay_checkpoint *checkpoint,
                                      int64_t weight_bytes_max);
 
+/* What values are judged by: a GGUF file or the folder of a checkpoint, and its oracle. All zero:
+ * closed. */
+typedef struct assay_judge_model {
+    assay_gguf *own;              /* NULL: a checkpoint, whose header has no hash to compare */
+    assay_checkpoint *checkpoint; /* NULL: a GGUF file */
+    const assay_gguf *file;       /* of either */
+    assay_oracle *oracle;
+} assay_judge_model;
+
+assay_status assay_judge_model_open(assay_judge_model *out, const char *path,
+                                    int64_t weight_bytes_max);
+void assay_judge_model_close(assay_judge_model *model);
+
 /* checkpoint_keys.c: the keys of config.json's text as those of a GGUF file. `path` for messages.
  */
 assay_status assay_checkpoint_put_keys(assay_gguf_writer *writer, const char *path);

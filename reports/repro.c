@@ -20,7 +20,7 @@
 typedef struct maker {
     const assay_finding *finding;
     assay_run *run;
-    const assay_gguf *file;
+    assay_oracle *judge; /* the diagnosis' own */
     assay_knobs knobs;
     assay_forced_place places[ASSAY_REPRO_MAX_PLACES];
     int n_places, n_in_step,
@@ -84,7 +84,7 @@ static assay_status write_bundle(const char *path, const maker *m, int n, const 
     const assay_forced_place *place = &m->places[0];
     assay_repro_content c = {.finding = m->finding,
                              .run = m->run,
-                             .file = m->file,
+                             .oracle = m->judge,
                              .knobs = &m->knobs,
                              .places = m->places,
                              .n_places = n,
@@ -115,7 +115,7 @@ static assay_status attempt(bool *same, const char *path, maker *m, int n)
     *same = false;
     ASSAY_GO(assay_result_init(&scratch, "repro"));
     ASSAY_GO(assay_result_init(&replayed, "repro"));
-    ASSAY_GO(assay_oracle_open(&oracle, m->file, 0));
+    ASSAY_GO(assay_oracle_open_again(&oracle, m->judge));
     assay_oracle_watch(oracle, watch, &ranges);
     assay_run_unmark(m->run);
     if (assay_run_about(m->run)->n_ranks > 1)
@@ -261,13 +261,10 @@ assay_status assay_diagnosis_bundles(assay_result *result, int first, const assa
     assay_status s = ASSAY_OK;
     if (first == result->n_findings)
         return ASSAY_OK;
-    if (!options->file)
-        return assay_fail(ASSAY_UNSUPPORTED, "a bundle keeps weights as they lie in a GGUF file; "
-                                             "the model is a checkpoint's folder");
     ASSAY_TRY(assay_render_make_folder(options->bundles));
     ASSAY_GO(plain_run(&plain, &imported, run, options->bundles));
     maker m = {.run = plain,
-               .file = options->file,
+               .judge = assay_forced_oracle(d->forced),
                .knobs = *assay_oracle_knobs(assay_forced_oracle(d->forced))};
     memcpy(m.knobs.eps, assay_forced_knobs(d->forced)->eps, sizeof m.knobs.eps);
     for (int i = first; i < result->n_findings; i++)

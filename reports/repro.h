@@ -19,8 +19,9 @@
  *   /actual           f32 [rows, columns]: what was captured
  *
  * Weights stay in their block format: faults of reading them (scales, codes, number formats) show
- * in the bytes alone, and float64 would be eight to sixteen times as large. Header and ranges put
- * into place are a GGUF file, so what reads a model reads a bundle's.
+ * in the bytes alone, and float64 would be eight to sixteen times as large. Those of a checkpoint's
+ * folder are kept in GGUF's order: bf16, f16 and f32 as they are, float8 times its scale as f32.
+ * Header and ranges put into place are a GGUF file, so what reads a model reads a bundle's.
  */
 #ifndef ASSAY_REPORTS_REPRO_H
 #define ASSAY_REPORTS_REPRO_H

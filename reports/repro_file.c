@@ -95,9 +95,9 @@ static assay_status put_header(hid_t to, const assay_gguf *skeleton)
     return s;
 }
 
-static assay_status put_weights(hid_t to, const assay_gguf *skeleton,
-                                const assay_repro_ranges *ranges)
+static assay_status put_weights(hid_t to, const assay_gguf *skeleton, const assay_repro_content *c)
 {
+    const assay_repro_ranges *ranges = c->ranges;
     uint64_t n = 0, size = assay_gguf_file_bytes(skeleton, 0);
     uint8_t *bytes = NULL;
     int64_t *places = NULL;
@@ -111,7 +111,7 @@ static assay_status put_weights(hid_t to, const assay_gguf *skeleton,
         const assay_repro_range *r = &ranges->items[i];
         const assay_gguf_tensor_info *t = assay_gguf_find_tensor(skeleton, r->tensor->name);
         ASSAY_BUG_IF(!t);
-        memcpy(bytes + n, (const uint8_t *)r->tensor->data + r->at, r->n_bytes);
+        ASSAY_GO(assay_oracle_bytes(bytes + n, c->oracle, r->tensor, r->at, r->n_bytes));
         places[2 * i] = (int64_t)(t->offset + r->at);
         places[2 * i + 1] = (int64_t)r->n_bytes;
         n += r->n_bytes;
@@ -132,13 +132,13 @@ static assay_status put_model(hid_t to, const char *path, const assay_repro_cont
     char *scratch;
     if (asprintf(&scratch, "%s.gguf", path) < 0)
         return assay_fail(ASSAY_NO_MEMORY, "no memory for a path");
-    assay_status s = open_skeleton(&skeleton, scratch, c->file);
+    assay_status s = open_skeleton(&skeleton, scratch, assay_oracle_file(c->oracle));
     if (s == ASSAY_OK)
         s = assay_h5_make_group(to, "/model");
     if (s == ASSAY_OK)
         s = put_header(to, skeleton);
     if (s == ASSAY_OK)
-        s = put_weights(to, skeleton, c->ranges);
+        s = put_weights(to, skeleton, c);
     assay_gguf_close(skeleton);
     unlink(scratch);
     free(scratch);

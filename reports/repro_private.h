@@ -22,8 +22,8 @@ typedef struct assay_repro_ranges {
 /* What goes into a bundle. */
 typedef struct assay_repro_content {
     const assay_finding *finding;
-    const assay_run *run; /* values are marked */
-    const assay_gguf *file;
+    const assay_run *run;       /* values are marked */
+    const assay_oracle *oracle; /* of the model; its weights are the bundle's */
     const assay_knobs *knobs;
     bool is_latent;
     const assay_forced_place *places;

@@ -153,7 +153,7 @@ assay_status assay_result_describe_model(assay_result *result, const assay_gguf 
 
 /* Commands that lead on from the findings, put into the result: the numbers at the first one
  * (captures n > 0) beside a reference or what the model gives, its class, a bundle where there can
- * be one (a GGUF model). NULL: none. Nothing without findings. */
+ * be one. NULL: none. Nothing without findings. */
 assay_status assay_next(assay_result *result, const assay_options *options,
                         const char *const *captures, int n, const char *reference,
                         const char *model);

@@ -38,6 +38,18 @@ void assay_oracle_take_rows(assay_oracle *oracle, assay_oracle_rows_fn *fn, void
     oracle->rows_user = user;
 }
 
+const assay_gguf *assay_oracle_file(const assay_oracle *oracle)
+{
+    return oracle->file;
+}
+
+assay_status assay_oracle_open_again(assay_oracle **out, const assay_oracle *oracle)
+{
+    ASSAY_TRY(assay_oracle_open(out, oracle->file, oracle->weight_bytes_max));
+    assay_oracle_take_rows(*out, oracle->rows, oracle->rows_user);
+    return ASSAY_OK;
+}
+
 void assay_oracle_watch(assay_oracle *oracle, assay_oracle_watch_fn *fn, void *user)
 {
     assay_oracle_free_chunks(oracle);

@@ -87,13 +87,25 @@ void assay_oracle_watch(assay_oracle *oracle, assay_oracle_watch_fn *fn, void *u
 /*
  * Weights that lie elsewhere than in the file's own data: n rows from `row` on, rows of all slices
  * counted through, decoded into out; a tensor of one dimension is one row. The file then says
- * names, shapes and hyperparameters only, and its data is never read. Weights under a watch are
- * read from the file alone. Before any weight is decoded; NULL: the file's own.
+ * names, number formats, shapes and hyperparameters only, and its data is never read. A watch sees
+ * the bytes that the rows would take up in the file. Before any weight is decoded; NULL: the file's
+ * own.
  */
 typedef assay_status assay_oracle_rows_fn(float *out, void *user,
                                           const assay_gguf_tensor_info *tensor, int64_t row,
                                           int64_t n);
 void assay_oracle_take_rows(assay_oracle *oracle, assay_oracle_rows_fn *fn, void *user);
+const assay_gguf *assay_oracle_file(const assay_oracle *oracle);
+/* Another oracle over the same file and the same rows. */
+assay_status assay_oracle_open_again(assay_oracle **out, const assay_oracle *oracle);
+/*
+ * Whole rows of a tensor as bytes of the file, as a watch sees them: n_bytes from `at` of its data.
+ * Rows of another source are encoded in the format that the file says for the tensor, which must
+ * hold them exactly: f32, f16 or bf16.
+ */
+assay_status assay_oracle_bytes(uint8_t *out, const assay_oracle *oracle,
+                                const assay_gguf_tensor_info *tensor, uint64_t at,
+                                uint64_t n_bytes);
 
 typedef struct assay_pass_options {
     bool latent;              /* path */

@@ -10,7 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/number.h"
 #include "references/oracle/oracle_private.h"
+
+enum { TYPE_F32 = 0, TYPE_F16 = 1, TYPE_BF16 = 30 }; /* numbers of GGUF tensor types */
 
 #define CHUNK_ELEMENTS ((int64_t)1 << 22) /* at most; less under a small budget */
 #define N_KEPT 4 /* most recently used chunks that are never dropped: an op may hold them */
@@ -245,6 +248,39 @@ assay_status assay_oracle_row(double *out, const assay_oracle *oracle, const ora
                           w->info->name, (long long)w->rows, (long long)row);
     ASSAY_TRY(show_rows(oracle, w, slice, row, 1));
     return decode_rows(out, oracle, w, slice, row, 1);
+}
+
+static void encode(uint8_t *out, const float *x, int64_t n, int type)
+{
+    for (int64_t i = 0; i < n; i++) {
+        uint16_t half = type == TYPE_F16 ? assay_f32_to_f16(x[i]) : assay_f32_to_bf16(x[i]);
+        if (type == TYPE_F32)
+            memcpy(out + i * 4, &x[i], 4);
+        else
+            memcpy(out + i * 2, &half, 2);
+    }
+}
+
+assay_status assay_oracle_bytes(uint8_t *out, const assay_oracle *oracle,
+                                const assay_gguf_tensor_info *tensor, uint64_t at, uint64_t n_bytes)
+{
+    float *x;
+    if (!oracle->rows) {
+        memcpy(out, (const uint8_t *)tensor->data + at, n_bytes);
+        return ASSAY_OK;
+    }
+    ASSAY_BUG_IF(tensor->type != TYPE_F32 && tensor->type != TYPE_F16 && tensor->type != TYPE_BF16);
+    uint64_t row_bytes = (uint64_t)tensor->ne[0] * (tensor->type == TYPE_F32 ? 4 : 2);
+    ASSAY_BUG_IF(at % row_bytes || n_bytes % row_bytes);
+    ASSAY_TRY(assay_alloc(&x, (size_t)tensor->ne[0], sizeof *x, tensor->name));
+    assay_status s = ASSAY_OK;
+    for (uint64_t done = 0; s == ASSAY_OK && done < n_bytes; done += row_bytes) {
+        s = oracle->rows(x, oracle->rows_user, tensor, (int64_t)((at + done) / row_bytes), 1);
+        if (s == ASSAY_OK)
+            encode(out + done, x, tensor->ne[0], tensor->type);
+    }
+    free(x);
+    return s;
 }
 
 static void dgemm(double *y, int64_t ldy, const double *x, int64_t ldx, const oracle_factor *w,

@@ -7,7 +7,8 @@
 #include "reports/diagnose.h"
 #include "suites/campaign.h"
 
-/* Runs the diagnosis; the status is handed back. The result is yours to clear when it is ASSAY_OK.
+/* Runs the diagnosis by a GGUF file or a checkpoint's folder; the status is handed back. The result
+ * is yours to clear when it is ASSAY_OK.
  */
 assay_status diagnosed(assay_result *result, const char *capture, const char *model);
 /* The same, and every judged value is shown to on_judged. */

@@ -6,6 +6,7 @@
 #include "engine/engine.h"
 #include "engine/hparams.h"
 #include "probes/capture.h"
+#include "references/checkpoint.h"
 #include "references/oracle/oracle.h"
 
 assay_status capture_planted(const char *capture, const char *model, const int32_t *tokens, int n,
@@ -60,8 +61,7 @@ out:
 static assay_status diagnose(assay_result *result, const char *capture, const char *model,
                              const char *profile, assay_diagnose_options *options)
 {
-    assay_gguf *file = NULL;
-    assay_oracle *oracle = NULL;
+    assay_judge_model m = {0};
     assay_run *run = NULL;
     assay_run_options how = assay_run_options_default();
     const char *paths[] = {capture};
@@ -70,20 +70,18 @@ static assay_status diagnose(assay_result *result, const char *capture, const ch
     assay_status s;
     how.profile = profile;
     ASSAY_TRY(assay_result_init(result, "diagnose"));
-    ASSAY_GO(assay_gguf_open(&file, model));
-    ASSAY_GO(assay_oracle_open(&oracle, file, 0));
-    if (assay_hparams_read(&hparams, file) == ASSAY_OK) {
+    ASSAY_GO(assay_judge_model_open(&m, model, 0));
+    if (assay_hparams_read(&hparams, m.file) == ASSAY_OK) {
         sizes = assay_run_sizes_of(&hparams);
         how.sizes = &sizes;
     }
     ASSAY_GO(assay_run_open(&run, paths, 1, &how));
-    options->file = file;
+    options->file = m.own;
     options->forced.last_layer = -1;
-    s = assay_diagnose(result, run, oracle, options);
+    s = assay_diagnose(result, run, m.oracle, options);
 out:
     assay_run_close(run);
-    assay_oracle_close(oracle);
-    assay_gguf_close(file);
+    assay_judge_model_close(&m);
     if (s != ASSAY_OK)
         assay_result_clear(result);
     return s;

@@ -267,11 +267,25 @@ static void put_fp8(shard *s, const forge_matrix *m)
     free(scales);
 }
 
+static void put_half(shard *s, const forge_matrix *m, size_t n)
+{
+    bool bf16 = m->format == FORGE_BF16;
+    uint16_t *words = malloc(n * sizeof *words);
+    if (!words)
+        die("no memory");
+    for (size_t i = 0; i < n; i++)
+        words[i] = bf16 ? assay_f32_to_bf16(m->values[i]) : assay_f32_to_f16(m->values[i]);
+    put_entry(s, m->name, bf16 ? "BF16" : "F16", m, m->dims, words, n * sizeof *words);
+    free(words);
+}
+
 static void put_matrix(shard *s, const forge_matrix *m, bool fp8)
 {
     size_t n = (size_t)(m->dims[0] * m->dims[1] * m->dims[2]);
-    if (fp8 && m->n_dims == 2 && strstr(m->name, "_proj."))
+    if (m->format == FORGE_F8 || (fp8 && m->n_dims == 2 && strstr(m->name, "_proj.")))
         put_fp8(s, m);
+    else if (m->format != FORGE_F32)
+        put_half(s, m, n);
     else
         put_entry(s, m->name, "F32", m, m->dims, m->values, n * sizeof *m->values);
 }

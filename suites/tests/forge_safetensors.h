@@ -10,11 +10,14 @@
 #include "engine/gguf.h"
 #include "engine/hparams.h"
 
+typedef enum { FORGE_F32, FORGE_BF16, FORGE_F16, FORGE_F8 } forge_format;
+
 typedef struct forge_matrix {
     char name[128];
     int n_dims;
     int64_t dims[3];
     float *values;
+    forge_format format; /* that it is written in: values are rounded to it */
 } forge_matrix;
 
 typedef struct forge_checkpoint {
@@ -29,7 +32,8 @@ void forge_checkpoint_free(forge_checkpoint *c);
 /* Aborts when there is none. */
 forge_matrix *forge_checkpoint_find(const forge_checkpoint *c, const char *name);
 void forge_checkpoint_drop(forge_checkpoint *c, const char *name);
-/* Matrices as F8_E4M3 with scales of 128 x 128 blocks where fp8, else F32; in n_files shards. */
+/* Matrices in their formats, projections as F8_E4M3 (scales of 128 x 128 blocks) where fp8; in
+ * n_files shards. */
 void forge_checkpoint_write(const forge_checkpoint *c, const char *folder, int n_files, bool fp8);
 
 #endif

@@ -9,6 +9,7 @@
 #include "expect.h"
 #include "forge_safetensors.h"
 #include "references/checkpoint.h"
+#include "reports/repro.h"
 
 #define MODEL "glm5-tiny-Q4_K_M.gguf"
 
@@ -60,27 +61,6 @@ static void store(int n_files, bool fp8)
     write_text("config.json", config);
 }
 
-static assay_status judged(assay_result *result, const char *capture)
-{
-    assay_checkpoint *c = NULL;
-    assay_oracle *oracle = NULL;
-    assay_run *run = NULL;
-    assay_status s;
-    *result = (assay_result){0};
-    ASSAY_GO(assay_result_init(result, "diagnose"));
-    ASSAY_GO(assay_checkpoint_open(&c, folder));
-    ASSAY_GO(assay_checkpoint_oracle(&oracle, c, 0));
-    ASSAY_GO(assay_run_open(&run, &capture, 1, NULL));
-    s = assay_diagnose(
-        result, run, oracle,
-        &(assay_diagnose_options){.reproduce = "test", .forced = {.last_layer = -1}});
-out:
-    assay_run_close(run);
-    assay_oracle_close(oracle);
-    assay_checkpoint_close(c);
-    return s;
-}
-
 /* Every weight of the checkpoint's oracle is the GGUF's. */
 static void expect_same_weights(void)
 {
@@ -126,7 +106,7 @@ START_TEST(checkpoint_judges_a_clean_run_clean)
     assay_result result;
     make(false);
     store(2, false);
-    EXPECT_OK(judged(&result, data_shipped("glm5-tiny-Q4_K_M.hf-fp32.h5")));
+    EXPECT_OK(diagnosed(&result, data_shipped("glm5-tiny-Q4_K_M.hf-fp32.h5"), folder));
     ck_assert_int_gt(result.n_judged, 400);
     ck_assert_msg(result.n_findings == 0, "%s", diagnosed_text(&result));
     assay_result_clear(&result);
@@ -145,7 +125,7 @@ START_TEST(checkpoint_names_the_layer_whose_weight_was_not_run)
     a->values = b->values;
     b->values = values;
     store(1, false);
-    EXPECT_OK(judged(&result, data_shipped("glm5-tiny-Q4_K_M.hf-fp32.h5")));
+    EXPECT_OK(diagnosed(&result, data_shipped("glm5-tiny-Q4_K_M.hf-fp32.h5"), folder));
     const assay_finding *f = diagnosed_find(&result, "WEIGHT-SOURCE|UNKNOWN", "attn.proj");
     ck_assert_msg(f != NULL, "%s", diagnosed_text(&result));
     for (int i = 0; i < result.n_findings; i++)
@@ -209,6 +189,70 @@ START_TEST(checkpoint_in_float8_is_its_codes_times_their_scales)
 }
 END_TEST
 
+/* The same finding, judged where neither the folder nor the capture is. */
+static void expect_shown_again(const assay_finding *f)
+{
+    assay_result again;
+    ck_assert_msg(f->bundle != NULL, "%s at %s has no bundle", f->fault_class, f->point);
+    EXPECT_OK(assay_result_init(&again, "repro"));
+    EXPECT_OK(assay_repro_replay(&again, f->bundle));
+    ck_assert_msg(again.n_findings == 1, "%s: %s", f->bundle, diagnosed_text(&again));
+    ck_assert_str_eq(again.findings[0].fault_class, f->fault_class);
+    ck_assert_str_eq(again.findings[0].kind, f->kind);
+    ck_assert_str_eq(again.findings[0].point, f->point);
+    EXPECT_NEAR(again.findings[0].error_rel, f->error_rel, 1e-6 * f->error_rel);
+    assay_result_clear(&again);
+}
+
+START_TEST(checkpoint_findings_are_shown_again_from_bundles)
+{
+    static const int32_t tokens[] = {3, 17, 5, 250, 33, 8, 91, 64, 120, 7, 300, 45};
+    static const char *const plants[] = {"file-order:layer=3", "expert-shift:layer=2"};
+    for (int k = 0; k < 2; k++) { /* experts apart, and merged */
+        char capture[5000], bundles[5000];
+        assay_plant plant;
+        assay_seam_setting settings[4];
+        assay_result result;
+        int n = 0;
+        make(k);
+        store(2, false);
+        snprintf(capture, sizeof capture, "%s/run.h5", folder);
+        snprintf(bundles, sizeof bundles, "%s/bundles", folder);
+        EXPECT_OK(assay_plant_parse(&plant, plants[k]));
+        EXPECT_OK(assay_plant_make(settings, &n, 4, &plant, &hp));
+        EXPECT_OK(capture_planted(capture, model, tokens, 12, 1, ASSAY_DTYPE_F32, settings, n));
+        EXPECT_OK(diagnosed_bundled(&result, capture, folder, bundles));
+        ck_assert_msg(result.n_findings == 1, "%s: %s", plants[k], diagnosed_text(&result));
+        expect_shown_again(&result.findings[0]);
+        assay_result_clear(&result);
+        unmake();
+    }
+}
+END_TEST
+
+/* One matrix of the checkpoint is narrower than what was run: the bundle holds it to the bit,
+ * float8 with its scales multiplied in. */
+START_TEST(checkpoint_bundles_hold_weights_of_every_format_exactly)
+{
+    static const forge_format formats[] = {FORGE_BF16, FORGE_F16, FORGE_F8};
+    for (int k = 0; k < 3; k++) {
+        char bundles[5000];
+        assay_result result;
+        make(false);
+        forge_checkpoint_find(&made, "model.layers.2.self_attn.o_proj.weight")->format = formats[k];
+        store(1, false);
+        snprintf(bundles, sizeof bundles, "%s/bundles", folder);
+        EXPECT_OK(diagnosed_bundled(&result, data_shipped("glm5-tiny-Q4_K_M.hf-fp32.h5"), folder,
+                                    bundles));
+        ck_assert_msg(result.n_findings == 1, "%s", diagnosed_text(&result));
+        ck_assert_str_eq(result.findings[0].point, "blk.2.attn.proj");
+        expect_shown_again(&result.findings[0]);
+        assay_result_clear(&result);
+        unmake();
+    }
+}
+END_TEST
+
 /* config with one piece replaced. */
 static void expect_refused(assay_status code, const char *says, const char *from, const char *to)
 {
@@ -256,4 +300,6 @@ END_TEST
 EXPECT_MAIN("checkpoint", checkpoint_gives_the_weights_of_the_gguf_file,
             checkpoint_judges_a_clean_run_clean,
             checkpoint_names_the_layer_whose_weight_was_not_run,
-            checkpoint_in_float8_is_its_codes_times_their_scales, checkpoint_refuses_in_words)
+            checkpoint_in_float8_is_its_codes_times_their_scales,
+            checkpoint_findings_are_shown_again_from_bundles,
+            checkpoint_bundles_hold_weights_of_every_format_exactly, checkpoint_refuses_in_words)

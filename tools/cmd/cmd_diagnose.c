@@ -9,6 +9,7 @@
 #include "engine/hparams.h"
 #include "references/checkpoint.h"
 #include "reports/diagnose.h"
+#include "suites/describe_model.h"
 #include "tools/options.h"
 #include "tools/progress.h"
 
@@ -65,25 +66,6 @@ static assay_status describe_candidate(assay_result *result, const assay_run *ru
     return ASSAY_OK;
 }
 
-typedef struct model {
-    assay_checkpoint *checkpoint; /* NULL: a GGUF file */
-    assay_gguf *own;
-    const assay_gguf *file;
-    assay_oracle *oracle;
-} model;
-
-static assay_status open_model(model *m, const char *path)
-{
-    if (assay_checkpoint_is(path)) {
-        ASSAY_TRY(assay_checkpoint_open(&m->checkpoint, path));
-        m->file = assay_checkpoint_file(m->checkpoint);
-        return assay_checkpoint_oracle(&m->oracle, m->checkpoint, 0);
-    }
-    ASSAY_TRY(assay_gguf_open(&m->own, path));
-    m->file = m->own;
-    return assay_oracle_open(&m->oracle, m->own, 0);
-}
-
 /* For dumps whose shapes do not show them; NULL where the engine's reader does not take the file.
  */
 static const assay_run_sizes *sizes_of(assay_run_sizes *out, const assay_gguf *file)
@@ -93,13 +75,6 @@ static const assay_run_sizes *sizes_of(assay_run_sizes *out, const assay_gguf *f
         return NULL;
     *out = assay_run_sizes_of(&hp);
     return out;
-}
-
-static void close_model(model *m)
-{
-    assay_oracle_close(m->oracle);
-    assay_checkpoint_close(m->checkpoint);
-    assay_gguf_close(m->own);
 }
 
 int assay_cmd_diagnose(int argc, char **argv)
@@ -122,12 +97,12 @@ int assay_cmd_diagnose(int argc, char **argv)
 
     assay_result result = {0};
     assay_run *run = NULL;
-    model m = {0};
+    assay_judge_model m = {0};
     assay_run_sizes sizes;
     assay_status s;
     assay_progress_begin("diagnose");
     ASSAY_GO(assay_options_result(&result, &common));
-    ASSAY_GO(open_model(&m, o.model));
+    ASSAY_GO(assay_judge_model_open(&m, o.model, 0));
     int n_layers = assay_oracle_shape_of(m.oracle)->n_layer;
     if (o.first_layer >= n_layers) {
         s = assay_fail(ASSAY_USAGE, "--layers begins at %d, and the model has layers 0-%d",
@@ -136,7 +111,8 @@ int assay_cmd_diagnose(int argc, char **argv)
     }
     common.sizes = sizes_of(&sizes, m.file);
     ASSAY_GO(assay_options_run(&run, &common, common.args, common.n_args));
-    ASSAY_GO(assay_result_describe_model(&result, m.file));
+    ASSAY_GO(m.own ? assay_result_describe_model(&result, m.own)
+                   : assay_describe_model(&result, m.file, NULL));
     ASSAY_GO(describe_candidate(&result, run));
     assay_diagnose_options how = {
         .reproduce = common.again,
@@ -144,10 +120,10 @@ int assay_cmd_diagnose(int argc, char **argv)
         .file = m.own, /* a checkpoint's header has no hash to compare */
         .forced = {.first_layer = o.first_layer, .last_layer = o.last_layer}};
     ASSAY_GO(assay_diagnose(&result, run, m.oracle, &how));
-    s = assay_next(&result, &common, common.args, common.n_args, NULL, m.own ? o.model : NULL);
+    s = assay_next(&result, &common, common.args, common.n_args, NULL, o.model);
 out:
     assay_run_close(run);
-    close_model(&m);
+    assay_judge_model_close(&m);
     if (s == ASSAY_OK)
         return assay_end(&common, &result);
     assay_result_clear(&result);

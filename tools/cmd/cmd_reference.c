@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "references/checkpoint.h"
 #include "references/reference.h"
 #include "tools/options.h"
 #include "tools/progress.h"
@@ -80,8 +81,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 }
 
 typedef struct job {
-    assay_gguf *file;
-    assay_oracle *oracle;
+    assay_judge_model model;
     assay_tokenizer *tokenizer;
     assay_ids ids;
     const char *text;
@@ -99,7 +99,7 @@ static void show_layer(void *user, int layer, int n_layers)
 /* Right knobs, with the conventions asked for. */
 static assay_status choose_knobs(job *j, own *o)
 {
-    j->knobs = *assay_oracle_knobs(j->oracle);
+    j->knobs = *assay_oracle_knobs(j->model.oracle);
     o->make.knobs = &j->knobs;
     if (!o->conventions)
         return ASSAY_OK;
@@ -119,21 +119,26 @@ static assay_status choose_knobs(job *j, own *o)
 
 static assay_status make(job *j, own *o, const assay_options *common)
 {
-    ASSAY_TRY(assay_gguf_open(&j->file, common->args[0]));
-    ASSAY_TRY(assay_oracle_open(&j->oracle, j->file, o->memory));
+    ASSAY_TRY(assay_judge_model_open(&j->model, common->args[0], o->memory));
+    if (j->model.checkpoint && !common->tokens_path)
+        return assay_fail(ASSAY_USAGE,
+                          "'%s': the tokenizer of a checkpoint's folder is not read; "
+                          "the prompt is --tokens FILE",
+                          common->args[0]);
     ASSAY_TRY(choose_knobs(j, o));
     if (!common->tokens_path)
-        ASSAY_TRY(assay_tokenizer_new(&j->tokenizer, j->file, NULL));
+        ASSAY_TRY(assay_tokenizer_new(&j->tokenizer, j->model.file, NULL));
     ASSAY_TRY(assay_options_prompt(&j->ids, &j->text, common, j->tokenizer,
-                                   assay_oracle_shape_of(j->oracle)->n_vocab));
+                                   assay_oracle_shape_of(j->model.oracle)->n_vocab));
     o->make.text = j->text;
     o->make.profile = o->conventions;
     o->make.progress = show_layer;
-    if (o->make.last_layer < 0) {
-        ASSAY_TRY(assay_gguf_sha256(j->sha256, j->file));
+    if (o->make.last_layer < 0 && j->model.own) {
+        ASSAY_TRY(assay_gguf_sha256(j->sha256, j->model.own));
         o->make.sha256 = j->sha256;
     }
-    return assay_reference_write(&j->made, o->output, j->oracle, j->ids.ids, j->ids.n, &o->make);
+    return assay_reference_write(&j->made, o->output, j->model.oracle, j->ids.ids, j->ids.n,
+                                 &o->make);
 }
 
 static json_t *id_list(const int32_t *ids, int64_t n)
@@ -197,7 +202,9 @@ int assay_cmd_reference(int argc, char **argv)
         .about =
             "Every value is computed in float64 from exactly decoded weights. The floor of a "
             "point is what rounding to float32 and to bfloat16 makes of it. Without -n, memory "
-            "does not grow with the number of layers."};
+            "does not grow with the number of layers. MODEL may be the folder of a checkpoint, "
+            "with "
+            "--tokens."};
     int status = 0;
     if (!assay_options_parse(&common, &status, &cli, argc, argv))
         return status;
@@ -216,7 +223,6 @@ int assay_cmd_reference(int argc, char **argv)
     free(j.made.greedy);
     assay_ids_clear(&j.ids);
     assay_tokenizer_free(j.tokenizer);
-    assay_oracle_close(j.oracle);
-    assay_gguf_close(j.file);
+    assay_judge_model_close(&j.model);
     return status;
 }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "references/checkpoint.h"
 #include "references/forced.h"
 #include "tools/options.h"
 #include "tools/progress.h"
@@ -20,7 +21,9 @@ static const struct argp_option options[] = {
     {"columns", KEY_COLUMNS, "A-B", 0, "Only these entries of the last axis (default 0-7)", 0},
     {"reference", KEY_REFERENCE, "REF", 0, "Shows this capture's numbers underneath", 0},
     {"model", KEY_MODEL, "MODEL", 0,
-     "Shows underneath what the op gives in float64 on the inputs it had (GGUF)", 0},
+     "Shows underneath what the op gives in float64 on the inputs it had (GGUF file or folder of "
+     "a checkpoint)",
+     0},
     {"all", KEY_ALL, NULL, 0,
      "With --model: every value at the point, not the first wrong one alone (JSON: all)", 0},
     {0}};
@@ -231,8 +234,7 @@ typedef struct job {
     const own *own;
     const assay_options *common;
     assay_run *run, *reference;
-    assay_gguf *file;
-    assay_oracle *oracle;
+    assay_judge_model model;
     assay_forced *forced; /* the point alone is judged; NULL: no --model */
     assay_point point;
     int layer;
@@ -252,11 +254,9 @@ static assay_status judge(job *j)
             only[n++] =
                 (assay_forced_place){assay_run_prompt_at(j->run, p)->name, s, j->layer, j->point};
     assay_forced_options how = {.last_layer = -1, .only = only, .n_only = n};
-    assay_status s = assay_gguf_open(&j->file, j->own->model);
+    assay_status s = assay_judge_model_open(&j->model, j->own->model, 0);
     if (s == ASSAY_OK)
-        s = assay_oracle_open(&j->oracle, j->file, 0);
-    if (s == ASSAY_OK)
-        s = assay_forced_new(&j->forced, j->run, j->oracle, &how);
+        s = assay_forced_new(&j->forced, j->run, j->model.oracle, &how);
     free(only);
     return s;
 }
@@ -442,8 +442,7 @@ int assay_cmd_show(int argc, char **argv)
     assay_status s = show(&j);
     assay_progress_end();
     assay_forced_free(j.forced);
-    assay_oracle_close(j.oracle);
-    assay_gguf_close(j.file);
+    assay_judge_model_close(&j.model);
     assay_run_close(j.run);
     assay_run_close(j.reference);
     if (s == ASSAY_OK && j.list) {
