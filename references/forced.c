@@ -21,6 +21,7 @@ struct assay_forced {
     assay_oracle *oracle;
     assay_knobs knobs, rounding;
     int first_layer, last_layer;
+    const bool *layers;
     const assay_forced_place *only; /* while values are judged */
     int n_only;
     assay_pass **passes;
@@ -104,7 +105,8 @@ static void set_knobs(assay_forced *f, const assay_forced_options *options)
 
 static bool wanted_layer(const assay_forced *f, int layer)
 {
-    return layer < 0 || (layer >= f->first_layer && (f->last_layer < 0 || layer <= f->last_layer));
+    return layer < 0 || (layer >= f->first_layer && (f->last_layer < 0 || layer <= f->last_layer) &&
+                         (!f->layers || f->layers[layer]));
 }
 
 /* A capture with q_latent or o_latent is judged on the latent path, one with k, v or kv_b on the
@@ -546,6 +548,7 @@ assay_status assay_forced_new(assay_forced **out, assay_run *run, assay_oracle *
     f->held = -1;
     f->first_layer = options ? options->first_layer : 0;
     f->last_layer = options ? options->last_layer : -1;
+    f->layers = options ? options->layers : NULL;
     f->only = options ? options->only : NULL;
     f->n_only = options ? options->n_only : 0;
     set_knobs(f, options);
@@ -730,7 +733,7 @@ int assay_forced_interval(assay_point points[ASSAY_FORCED_INTERVAL],
     return n < ASSAY_FORCED_INTERVAL ? n : ASSAY_FORCED_INTERVAL;
 }
 
-/* Ops of the whole model in one step of a prompt. */
+/* Ops of the layers that are judged in one step of a prompt. */
 static int64_t ops_of_step(const assay_forced *f, int prompt)
 {
     int n_layers = assay_oracle_shape_of(f->oracle)->n_layer;
@@ -738,7 +741,8 @@ static int64_t ops_of_step(const assay_forced *f, int prompt)
     for (int point = 0; point < ASSAY_POINT_COUNT; point++) {
         bool per_layer = assay_point_at((assay_point)point)->per_layer;
         for (int layer = per_layer ? 0 : -1; layer < (per_layer ? n_layers : 0); layer++)
-            n += assay_oracle_has_point(f->oracle, (assay_point)point, layer, f->latent[prompt]);
+            n += wanted_layer(f, layer) &&
+                 assay_oracle_has_point(f->oracle, (assay_point)point, layer, f->latent[prompt]);
     }
     return n;
 }

@@ -69,6 +69,7 @@ typedef struct assay_forced_place {
 typedef struct assay_forced_options {
     const assay_knobs *knobs;    /* NULL: right ones with the run's profile applied */
     int first_layer, last_layer; /* 0, -1: all */
+    const bool *layers;  /* of these only those that are set, by number; NULL: all; borrowed */
     bool activations_q8; /* floors with inputs of products rounded to 8-bit blocks, whatever the
                             profile says */
     /* Only these are judged; what else was captured is input all the same. n_only 0: all. */
@@ -119,7 +120,7 @@ int assay_forced_interval(assay_point points[ASSAY_FORCED_INTERVAL],
                           int layers[ASSAY_FORCED_INTERVAL], int steps[ASSAY_FORCED_INTERVAL],
                           assay_forced *forced, int index);
 /* Oracle passes that the judgement has cost so far: evaluations of an op on a step, over those of
- * one pass of the whole model over all prompts and steps. */
+ * one pass of the layers that are judged over all prompts and steps. */
 double assay_forced_cost(const assay_forced *forced);
 /* Captured values that could not be judged, with the reason. */
 int assay_forced_n_unjudged(const assay_forced *forced);

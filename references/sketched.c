@@ -67,8 +67,17 @@ static assay_status load(table *t, hid_t file, const char *prompt)
     return assay_h5_read_f64(t->values, file, path, &info);
 }
 
+/* Selections are padded with -1 or with positions that the row cannot see. */
+static void hide_masked(double *ids, const assay_seen *seen, int64_t first_position)
+{
+    int64_t width = seen->n_dims == 2 ? seen->dims[1] : 0;
+    for (int64_t i = 0; i < seen->dims[0] * width; i++)
+        if (ids[i] > (double)(first_position + i / width))
+            ids[i] = -1;
+}
+
 static assay_status sketch_of(float **out, int64_t *n_groups, assay_stats *stats,
-                              const assay_run *run, const assay_seen *seen)
+                              const assay_run *run, const assay_seen *seen, int64_t first_position)
 {
     double *values = NULL;
     int64_t n = 1;
@@ -79,6 +88,8 @@ static assay_status sketch_of(float **out, int64_t *n_groups, assay_stats *stats
     *n_groups = assay_sketch_groups(seen->n_dims ? seen->dims[0] : 1);
     ASSAY_TRY(assay_alloc(&values, (size_t)n, sizeof *values, "values of a reference"));
     ASSAY_GO(assay_run_read(values, run, seen));
+    if (seen->point == ASSAY_POINT_INDEX_TOPK)
+        hide_masked(values, seen, first_position);
     ASSAY_GO(assay_alloc(out, (size_t)*n_groups * ASSAY_SKETCH_N, sizeof **out, "a sketch"));
     assay_buffer view = assay_buffer_view(values, ASSAY_DTYPE_F64, seen->n_dims, seen->dims);
     assay_sketch_of(*out, &view);
@@ -108,6 +119,15 @@ static bool same_masks(const table *t, int32_t row, const assay_stats *want)
            got[3] == (double)want->n_neg_inf;
 }
 
+/* Whether two lists of ids hold the same, in whatever order: by their sum and their sum of squares.
+ */
+static bool same_ids(const table *t, int32_t row, const assay_stats *want)
+{
+    const double *got = t->stats + (int64_t)row * STATS_COLUMNS;
+    return got[0] == (double)want->n && fabs(got[8] - want->mean) <= 1e-13 * fabs(want->mean) &&
+           fabs(got[9] - want->l2) <= 1e-13 * want->l2;
+}
+
 typedef struct judging {
     assay_sketched_fn *fn;
     void *user;
@@ -115,6 +135,7 @@ typedef struct judging {
     const assay_run *run[2]; /* candidate, reference */
     int prompt[2], n_layers;
     const table *t;
+    int reordered_step, reordered_layer; /* where the same experts come in another order; -1 */
 } judging;
 
 static double bound_of(const judging *j, const assay_seen *seen)
@@ -128,26 +149,48 @@ static double bound_of(const judging *j, const assay_seen *seen)
                 assay_tolerance_of(seen->point, seen->layer, j->n_layers, dtype, false).row_max);
 }
 
+/* Choices are sets; what lies in the order of the chosen experts is compared where both have the
+ * same one. */
+static bool is_comparable(judging *j, double *rel, const assay_seen *seen, int32_t row,
+                          const assay_stats *want)
+{
+    int step = j->t->steps[row];
+    bool is_ids = assay_point_at(seen->point)->is_ids, same = is_ids && same_ids(j->t, row, want);
+    if (seen->point == ASSAY_POINT_MOE_TOPK && same && *rel > SAME_IDS) {
+        j->reordered_step = step;
+        j->reordered_layer = seen->layer;
+    }
+    if (same)
+        *rel = 0;
+    if (!same_masks(j->t, row, want))
+        *rel = HUGE_VAL;
+    return is_ids || !strchr(assay_point_at(seen->point)->axes, 'U') || j->reordered_step != step ||
+           j->reordered_layer != seen->layer;
+}
+
 /* Row `row` of stats, its groups [first, end) of the sketch. */
 static assay_status judge(bool *stop, judging *j, const assay_seen *seen, int32_t row,
                           int64_t first, int64_t end)
 {
     float *want = NULL;
     int64_t n_groups;
-    assay_stats counts;
+    int step = j->t->steps[row];
+    assay_stats stats;
     assay_status s = ASSAY_OK;
-    ASSAY_TRY(sketch_of(&want, &n_groups, &counts, j->run[1], seen));
+    ASSAY_TRY(sketch_of(&want, &n_groups, &stats, j->run[1], seen,
+                        assay_run_step_at(j->run[1], j->prompt[1], step)->first_position));
     if (n_groups == end - first) {
         double rel =
             distance(j->t->values + first * ASSAY_SKETCH_N, want, n_groups * ASSAY_SKETCH_N);
+        bool judged = is_comparable(j, &rel, seen, row, &stats);
         assay_sketched_value value = {.prompt = j->prompt[0],
-                                      .step = j->t->steps[row],
+                                      .step = step,
                                       .layer = seen->layer,
                                       .point = seen->point,
-                                      .rel = same_masks(j->t, row, &counts) ? rel : HUGE_VAL,
+                                      .rel = rel,
                                       .bound = bound_of(j, seen)};
-        j->n_judged++;
-        s = j->fn(stop, j->user, &value);
+        j->n_judged += judged;
+        s = judged ? j->fn(stop, j->user, &value) : ASSAY_OK;
     }
     free(want);
     return s;
@@ -251,6 +294,7 @@ assay_status assay_sketched_each(int64_t *n_sketches, const assay_run *candidate
             j.prompt[1] = q;
             j.n_layers = count_layers(reference, q);
             j.t = &t;
+            j.reordered_step = j.reordered_layer = -1;
             assay_status s = load(&t, candidate->files[0].id, name);
             if (s == ASSAY_OK)
                 s = judge_prompt(&j);

@@ -198,13 +198,17 @@ static void check_conventions(assay_diagnosis *d)
     }
 }
 
-static assay_status check_model(assay_result *result, const assay_run *run, const assay_gguf *file)
+static assay_status check_model(assay_result *result, const assay_run *run,
+                                const assay_diagnose_options *options)
 {
+    const assay_gguf *file = options->file;
     const assay_run_info *info = assay_run_about(run);
     char sha256[65];
     if (!info->is_complete)
         ASSAY_TRY(assay_strings_add(&result->notes, "%s is incomplete: the capture was cut off",
                                     info->path));
+    if (options->is_own)
+        return ASSAY_OK;
     assay_gguf_string kind;
     if (*info->architecture && file && !assay_gguf_str(&kind, file, "general.architecture") &&
         (strlen(info->architecture) != kind.n || memcmp(info->architecture, kind.bytes, kind.n)))
@@ -324,7 +328,7 @@ assay_status assay_diagnose(assay_result *result, assay_run *run, assay_oracle *
     ASSAY_GO(assay_diagnosis_expert_count(&differs, result, run, oracle, options->reproduce));
     if (differs)
         return ASSAY_OK;
-    ASSAY_GO(check_model(result, run, options->file));
+    ASSAY_GO(check_model(result, run, options));
     ASSAY_GO(assay_diagnosis_explain(&d, result, run, oracle, &options->forced));
     for (int i = 0; options->on_judged && i < assay_forced_n(d.forced); i++)
         options->on_judged(options->on_judged_user, assay_forced_at(d.forced, i));

@@ -18,7 +18,8 @@ typedef struct assay_diagnose_options {
     const char *reproduce; /* the command that shows it again, put into every finding */
     const char *bundles;   /* folder for a bundle per finding (reports/repro.h); NULL: none */
     const assay_gguf
-        *file; /* the oracle's model, for its hash; NULL: "same model" stays unproven */
+        *file;   /* the oracle's model, for its hash; NULL: "same model" stays unproven */
+    bool is_own; /* the run was made from that very file: nothing is to be proven */
     assay_forced_options forced;
     void (*on_judged)(void *user, const assay_judged *judged); /* NULL: none; sees every value */
     void *on_judged_user;

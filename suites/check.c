@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "suites/check_stages.h"
 #include "suites/describe_model.h"
 
 #define HASH_BYTES_MAX (8ull << 30)
@@ -40,8 +41,10 @@ const assay_check *assay_check_at(int index)
 
 assay_check_options assay_check_options_default(void)
 {
-    return (assay_check_options){
-        .engine = assay_engine_options_default(), .n_ranks = 1, .time_budget_s = 120};
+    return (assay_check_options){.engine = assay_engine_options_default(),
+                                 .n_ranks = 1,
+                                 .time_budget_s = 120,
+                                 .budget_bytes = 1 << 30};
 }
 
 assay_status assay_check_say(assay_check_row *row, assay_verdict verdict, const char *format, ...)
@@ -213,11 +216,14 @@ assay_status assay_check_oracle(assay_oracle **out, assay_check_context *context
 int64_t assay_check_length(const assay_check_context *context, const assay_check_prompt *prompt)
 {
     /* The rows run every prompt about a dozen times, most of them in a third of a prefill's time a
-     * token or less. */
-    double n = context->tokens_per_s * context->options->time_budget_s / (4.0 * context->n_prompts);
-    if (context->tokens_per_s <= 0 || n >= (double)prompt->n)
-        return prompt->n;
-    return n < MIN_PROMPT ? (prompt->n < MIN_PROMPT ? prompt->n : MIN_PROMPT) : (int64_t)n;
+     * token or less, and hold the values of up to four runs at a time. */
+    double n = (double)prompt->n, least = fmin(n, MIN_PROMPT);
+    if (context->tokens_per_s > 0)
+        n = fmin(n, context->tokens_per_s * context->options->time_budget_s /
+                        (4.0 * context->n_prompts));
+    if (context->token_bytes > 0)
+        n = fmin(n, (double)context->options->budget_bytes / (4 * context->token_bytes));
+    return (int64_t)fmax(n, least);
 }
 
 assay_status assay_check_engine(assay_engine **out, assay_check_context *context,
@@ -230,6 +236,7 @@ assay_status assay_check_engine(assay_engine **out, assay_check_context *context
 
 static void close_all(assay_check_context *c)
 {
+    assay_check_stages_free(c->stages);
     assay_check_drop_capture(c);
     assay_run_close(c->reference);
     assay_run_close(c->twin);

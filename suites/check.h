@@ -36,6 +36,7 @@ typedef struct assay_check_options {
     const char *reproduce;   /* the command that shows a finding again */
     const char *bundles;     /* folder for bundles (reports/repro.h); NULL: none */
     double time_budget_s;    /* prompts are cut to it */
+    int64_t budget_bytes;    /* of values of one run that are kept at a time */
     const char *const *rows; /* only these rows run; n_rows 0: all */
     int n_rows;
     const char *const *wanted_prompts; /* only these of the reference; none: all */
@@ -73,12 +74,14 @@ typedef struct assay_check_context {
     int n_settings;
     int n_prompts;
     assay_check_prompt prompts[ASSAY_CHECK_MAX_PROMPTS];
-    int32_t *seeded;      /* memory of seeded prompts */
-    assay_run *seen;      /* capture of the engine over the prompts, by assay_check_capture */
-    char folder[64];      /* scratch folder of the capture; "" none */
-    double tokens_per_s;  /* of a prefill, as row `probe` saw it; 0: not known */
-    int n_ops_findings;   /* findings of the forced pass; -1: it has not run */
-    assay_result *result; /* findings go here */
+    int32_t *seeded;     /* memory of seeded prompts */
+    assay_run *seen;     /* capture of the engine over the prompts, by assay_check_capture */
+    char folder[64];     /* scratch folder of the capture; "" none */
+    double tokens_per_s; /* of a prefill, as row `probe` saw it; 0: not known */
+    double token_bytes;  /* of its values at all points, by row `probe`; 0: not known */
+    int n_ops_findings;  /* findings of the forced pass; -1: it has not run */
+    struct assay_check_stages *stages; /* by assay_check_plan (check_stages.h) */
+    assay_result *result;              /* findings go here */
 } assay_check_context;
 
 /* Fills the row's verdict, summary and details, and adds findings. An error code means that the
@@ -105,7 +108,8 @@ assay_status assay_check_say(assay_check_row *row, assay_verdict verdict, const 
     __attribute__((format(printf, 3, 4)));
 /* The oracle of the model, opened on first use. */
 assay_status assay_check_oracle(assay_oracle **out, assay_check_context *context);
-/* Tokens of this prompt that fit the time budget: all, or a beginning of at least 8. */
+/* Tokens of this prompt whose values at all points fit the budgets, of time and of bytes: all, or a
+ * beginning of at least 8. */
 int64_t assay_check_length(const assay_check_context *context, const assay_check_prompt *prompt);
 /* An engine under test: options of the command line, planted; positions: room in its cache. */
 assay_status assay_check_engine(assay_engine **out, assay_check_context *context,

@@ -8,6 +8,7 @@
 
 #include "probes/selfcheck.h"
 #include "suites/check.h"
+#include "suites/check_stages.h"
 #include "suites/trace.h"
 
 static assay_status run(float *logits, assay_check_context *c, const assay_check_prompt *p,
@@ -38,7 +39,8 @@ static assay_status tell_cuts(assay_check_row *row, const assay_check_context *c
     for (int i = 0; i < c->n_prompts; i++)
         if (assay_check_length(c, &c->prompts[i]) < c->prompts[i].n)
             ASSAY_TRY(assay_strings_add(
-                &row->details, "time: rows path, phase and batch use %lld of %lld tokens of '%s'",
+                &row->details,
+                "time and memory: rows path, phase and batch use %lld of %lld tokens of '%s'",
                 (long long)assay_check_length(c, &c->prompts[i]), (long long)c->prompts[i].n,
                 c->prompts[i].name));
     return ASSAY_OK;
@@ -106,6 +108,7 @@ assay_status assay_check_probe(assay_check_row *row, assay_check_context *contex
     int64_t n_vocab = assay_model_hparams(context->model)->n_vocab;
     float *off = NULL, *on = NULL;
     assay_trace *trace = NULL;
+    assay_check_stages *stages;
     int n_twins;
     assay_status s;
     ASSAY_GO(assay_alloc(&off, (size_t)(p->n * n_vocab), sizeof *off, "logits"));
@@ -114,6 +117,8 @@ assay_status assay_check_probe(assay_check_row *row, assay_check_context *contex
     double began = omp_get_wtime();
     ASSAY_GO(run(off, context, p, NULL));
     context->tokens_per_s = (double)p->n / (omp_get_wtime() - began);
+    ASSAY_GO(assay_check_plan(&stages, context));
+    context->token_bytes = (double)stages->need.full_bytes / (double)stages->n_tokens;
     ASSAY_GO(tell_cuts(row, context));
     ASSAY_GO(run(on, context, p, trace));
     ASSAY_GO(find_twins(row, trace, p->n == 1, &n_twins));

@@ -107,6 +107,100 @@ START_TEST(both_founding_faults_are_found_in_one_run)
 }
 END_TEST
 
+static void expect_note(const assay_result *result, const char *words)
+{
+    for (int i = 0; i < result->notes.n; i++)
+        if (strstr(result->notes.items[i], words))
+            return;
+    ck_abort_msg("no note says '%s'", words);
+}
+
+START_TEST(a_healthy_run_beyond_the_budget_ends_after_its_sketches)
+{
+    assay_result result;
+    assay_check_options o = shipped();
+    o.budget_bytes = 1 << 20;
+    EXPECT_OK(assay_result_init(&result, "check"));
+    EXPECT_OK(assay_check_run(&result, &o));
+    expect_note(&result, "none called for values");
+    expect_row(&result, "ops", ASSAY_VERDICT_PASS);
+    ck_assert_ptr_nonnull(strstr(row(&result, "ops")->summary, "by their sketches"));
+    expect_row(&result, "reference", ASSAY_VERDICT_PASS);
+    ck_assert_ptr_nonnull(strstr(row(&result, "reference")->summary, "top-1 64 of 64"));
+    ck_assert_int_gt(result.n_judged, 400);
+    ck_assert_int_lt(result.n_judged, result.n_points);
+    ck_assert_int_eq(assay_result_exit(&result), 0);
+    assay_result_clear(&result);
+}
+END_TEST
+
+/* The second fault lies behind the first, and values of their two layers alone are captured. */
+START_TEST(both_founding_faults_are_found_in_two_stages)
+{
+    assay_result result;
+    assay_plant plants[2];
+    assay_check_options o = shipped();
+    EXPECT_OK(assay_plant_parse(&plants[0], "phantom-output:layer=1"));
+    EXPECT_OK(assay_plant_parse(&plants[1], "file-order:layer=3"));
+    o.plants = plants;
+    o.n_plants = 2;
+    o.budget_bytes = 1 << 20;
+    EXPECT_OK(assay_result_init(&result, "check"));
+    EXPECT_OK(assay_check_run(&result, &o));
+    expect_note(&result, "then values of layers 1, 3 were captured");
+    ck_assert_int_eq(assay_result_exit(&result), 1);
+    ck_assert_int_eq(result.n_findings, 2);
+    expect_layers(finding(&result, "BUFFER"), 1, 1);
+    ck_assert_str_eq(finding(&result, "BUFFER")->point, "blk.1.attn.out");
+    expect_layers(finding(&result, "FUSED-ORDER"), 1, 3);
+    expect_row(&result, "ops", ASSAY_VERDICT_FAIL);
+    expect_row(&result, "reference", ASSAY_VERDICT_FAIL);
+    assay_result_clear(&result);
+}
+END_TEST
+
+/* Each part is captured and diagnosed alone; the fault is one. */
+START_TEST(without_a_reference_a_run_beyond_the_budget_is_judged_in_parts)
+{
+    assay_result result;
+    assay_plant plant;
+    assay_check_options o = shipped();
+    const char *rows[] = {"ops"};
+    EXPECT_OK(assay_plant_parse(&plant, "file-order"));
+    o.reference_path = o.twin_path = NULL;
+    o.plants = &plant;
+    o.n_plants = 1;
+    o.rows = rows;
+    o.n_rows = 1;
+    o.budget_bytes = 1 << 20;
+    EXPECT_OK(assay_result_init(&result, "check"));
+    EXPECT_OK(assay_check_run(&result, &o));
+    expect_note(&result, "each time some layers were captured");
+    ck_assert_int_eq(result.n_findings, 1);
+    expect_layers(finding(&result, "FUSED-ORDER"), 4, 0);
+    ck_assert_int_eq(result.n_judged, result.n_points);
+    assay_result_clear(&result);
+}
+END_TEST
+
+START_TEST(ranks_beyond_the_budget_are_compared_at_their_end)
+{
+    assay_result result;
+    assay_check_options o = shipped();
+    const char *rows[] = {"ops", "reference"};
+    o.n_ranks = 2;
+    o.rows = rows;
+    o.n_rows = 2;
+    o.budget_bytes = 4 << 20;
+    EXPECT_OK(assay_result_init(&result, "check"));
+    EXPECT_OK(assay_check_run(&result, &o));
+    expect_row(&result, "ops", ASSAY_VERDICT_PASS);
+    expect_row(&result, "reference", ASSAY_VERDICT_PASS);
+    ck_assert_ptr_nonnull(strstr(row(&result, "reference")->summary, "top-1 64 of 64"));
+    assay_result_clear(&result);
+}
+END_TEST
+
 START_TEST(a_fault_that_leaves_the_text_right_is_found)
 {
     assay_result result;
@@ -196,6 +290,10 @@ START_TEST(a_model_without_latent_attention_skips_the_path_row)
 END_TEST
 
 EXPECT_MAIN("check", every_row_of_a_healthy_model_passes, both_founding_faults_are_found_in_one_run,
+            a_healthy_run_beyond_the_budget_ends_after_its_sketches,
+            both_founding_faults_are_found_in_two_stages,
+            without_a_reference_a_run_beyond_the_budget_is_judged_in_parts,
+            ranks_beyond_the_budget_are_compared_at_their_end,
             a_fault_that_leaves_the_text_right_is_found, rows_that_cannot_apply_say_why,
             ranks_are_judged_when_asked_for_and_packed_blocks_cut_by_them_are_found,
             a_file_that_cannot_be_read_fails_its_row_and_nothing_else_is_judged,

@@ -12,7 +12,7 @@
 #include "tools/options.h"
 #include "tools/progress.h"
 
-enum { KEY_REFERENCE = 0x400, KEY_TWIN, KEY_LIST, KEY_AGAINST, KEY_SIGN, KEY_REPRO };
+enum { KEY_REFERENCE = 0x400, KEY_TWIN, KEY_LIST, KEY_AGAINST, KEY_SIGN, KEY_REPRO, KEY_BUDGET };
 
 static const struct argp_option options[] = {
     {"reference", KEY_REFERENCE, "REF", 0, "A trusted capture of this model, ours or imported", 0},
@@ -27,10 +27,16 @@ static const struct argp_option options[] = {
      "Write a bundle into this folder for each finding of an op: it shows the fault without the "
      "model",
      0},
+    {"budget", KEY_BUDGET, "SIZE", 0,
+     "Bytes of values that one run may leave behind (default 1G): a run with more is checked in "
+     "two "
+     "stages, sketches of every point and then the values of the layers that matter",
+     0},
     {0}};
 
 typedef struct own {
     const char *reference, *twin, *list, *against, *sign, *repro;
+    int64_t budget_bytes; /* 0: the default */
 } own;
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -51,6 +57,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_REPRO:
         o->repro = arg;
+        return 0;
+    case KEY_BUDGET:
+        o->budget_bytes = assay_option_size(state, "budget", arg);
         return 0;
     case KEY_SIGN:
         o->sign = arg;
@@ -91,6 +100,8 @@ static assay_status check(assay_result *result, const own *o, assay_options *com
     c.chunk = common->chunk;
     c.reproduce = common->again;
     c.bundles = o->repro;
+    if (o->budget_bytes)
+        c.budget_bytes = o->budget_bytes;
     c.progress = show;
     if (!o->list)
         return assay_check_run(result, &c);
