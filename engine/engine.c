@@ -40,8 +40,8 @@ static assay_status same_model(assay_engine *e)
             t->n_bytes < 256 ? (size_t)t->n_bytes : 256; /* content too: the first bytes of each */
         mix(&hash, t->data, n);
     }
-    int options[] = {e->options.path, e->options.dtype, e->options.whole_experts,
-                     e->options.max_positions, e->options.max_sequences};
+    int options[] = {e->options.path,          e->options.dtype,         (int)e->options.products,
+                     e->options.whole_experts, e->options.max_positions, e->options.max_sequences};
     ASSAY_TRY(assay_comm_same(e->options.comm, &hash, sizeof hash, "model"));
     return assay_comm_same(e->options.comm, options, sizeof options, "options of the run");
 }
@@ -75,6 +75,9 @@ static assay_status check_options(const assay_engine_options *o)
     if ((unsigned)o->cache_type >= ASSAY_CACHE_TYPE_COUNT || o->page_size < 0 || o->n_pages < 0)
         return assay_fail(ASSAY_USAGE, "a cache of type %d in %d pages of %d positions",
                           o->cache_type, o->n_pages, o->page_size);
+    if (o->products == ASSAY_PRODUCTS_INTEGER &&
+        (o->backend != ASSAY_BACKEND_CPU || o->dtype != ASSAY_DTYPE_F32))
+        return assay_fail(ASSAY_UNSUPPORTED, "products of integers run on the host, in f32");
     if (o->backend == ASSAY_BACKEND_CUDA && o->cache_type != ASSAY_CACHE_F32)
         return assay_fail(ASSAY_UNSUPPORTED, "on a device the cache is in f32");
     ASSAY_TRY(assay_seams_check(o->seams, o->backend == ASSAY_BACKEND_CUDA));
@@ -183,6 +186,7 @@ void assay_engine_free(assay_engine *engine)
     free(engine->scratch);
     free(engine->kv_b_scratch);
     free(engine->cat);
+    free(engine->rounded);
     assay_bent_free(engine);
     free(engine);
 }

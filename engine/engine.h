@@ -21,6 +21,9 @@ typedef struct assay_engine assay_engine;
 struct assay_comm;
 
 typedef enum { ASSAY_PATH_EXPANDED, ASSAY_PATH_LATENT } assay_path;
+/* Of quantized weights: with exactly decoded values in float32, or of integers with activations
+ * rounded to 8-bit blocks, as llama.cpp does (engine/ops/linear_integer.h; host, float32). */
+typedef enum { ASSAY_PRODUCTS_EXACT, ASSAY_PRODUCTS_INTEGER } assay_products;
 typedef enum { ASSAY_BACKEND_CPU, ASSAY_BACKEND_CUDA } assay_backend;
 
 /* Conventions that engines differ in; NaN / 0 keeps what the file says. See references/profile.def
@@ -71,6 +74,7 @@ typedef struct assay_engine_options {
     assay_backend backend;
     assay_path path;
     assay_dtype dtype; /* F32 or BF16 */
+    assay_products products;
     int n_threads;     /* 0: all cores */
     int max_positions; /* capacity of the cache, per sequence */
     int max_sequences;

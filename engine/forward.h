@@ -74,6 +74,8 @@ struct assay_engine {
     float *kv_b_scratch;
     float *cat; /* growing; q of both parts side by side */
     size_t n_cat;
+    float *rounded; /* growing; activations in 8-bit blocks */
+    size_t n_rounded;
     struct bent *bent;           /* weights that a seam changes */
     struct assay_device *device; /* NULL: the host */
 };
@@ -125,6 +127,22 @@ assay_status assay_linear(assay_engine *e, assay_rows y, assay_rows x, const ass
  */
 assay_status assay_linear_role(assay_engine *e, assay_rows y, assay_rows x, assay_role role,
                                int layer, assay_role bias);
+/* ---- engine/linear_stream.c ---- */
+
+/* Whether products take the weight from its blocks: copies in float32 would be slower than those.
+ * Rounded and bent weights are kept. */
+bool assay_streams(const assay_engine *e, const assay_weight *weight);
+assay_status assay_linear_streaming(assay_engine *e, assay_rows y, assay_rows x,
+                                    const assay_weight *weight, assay_slice slice, bool add);
+/* Whether the product is one of integers: asked for, of a type that has one, whole blocks. */
+bool assay_is_integer(const assay_engine *e, const assay_weight *weight, assay_slice slice);
+assay_status assay_linear_integer(assay_engine *e, assay_rows y, assay_rows x,
+                                  const assay_weight *weight, assay_slice slice, bool add);
+/* x as a product of integers with this weight sees it, in float32; valid until the next product. */
+assay_status assay_round_rows(assay_rows *x, assay_engine *e, const assay_weight *weight);
+/* Room for rounded rows. */
+assay_status assay_rounded(float **out, assay_engine *e, size_t n);
+
 /* y = x w^T and y = x w (engine/ops/linear.h), steady where the engine is to be batch-invariant. */
 void assay_product(const assay_engine *e, assay_rows y, assay_rows x, const float *w,
                    int64_t w_stride, bool add);

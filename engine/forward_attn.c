@@ -98,19 +98,45 @@ static assay_status kv_b_of(const float **out, assay_engine *e, int layer)
     return assay_bent_kv_b(&bent, out, e, layer, *out);
 }
 
+/* Key and value rows of all heads, from the latent row. Of integers only where the file has kv_b as
+ * one weight: its transposed key half has no blocks along the latent row. */
+static assay_status key_and_value_rows(assay_engine *e, assay_rows y, assay_rows latent, int layer)
+{
+    const assay_hparams *hp = e->hp;
+    const assay_weight *kv_b = assay_model_weight(e->model, ASSAY_ROLE_ATTN_KV_B, layer);
+    const assay_weight *k_b = assay_model_weight(e->model, ASSAY_ROLE_ATTN_K_B, layer);
+    const assay_weight *v_b = assay_model_weight(e->model, ASSAY_ROLE_ATTN_V_B, layer);
+    int64_t n = hp->d_nope, b = n + hp->d_value, rank = hp->n_rank_kv, n_head = e->part.n_head;
+    int64_t first = assay_part_of_weight(e, ASSAY_ROLE_ATTN_KV_B, layer).head;
+    const float *w;
+    if (!e->options.seams && kv_b && !(k_b && v_b))
+        return assay_linear(e, y, latent, kv_b, (assay_slice){first * b, n_head * b, 0, rank},
+                            false);
+    ASSAY_TRY(kv_b_of(&w, e, layer));
+    w += first * b * rank;
+    if (!v_b || !assay_streams(e, v_b)) {
+        assay_product(e, y, latent, w, rank, false);
+        return ASSAY_OK;
+    }
+    for (int64_t h = 0; h < n_head; h++) {
+        assay_product(e, assay_rows_columns(y, h * b, n), latent, w + h * b * rank, rank, false);
+        ASSAY_TRY(assay_linear_streaming(
+            e, assay_rows_columns(y, h * b + n, hp->d_value), latent, v_b,
+            (assay_slice){(first + h) * hp->d_value, hp->d_value, 0, rank}, false));
+    }
+    return ASSAY_OK;
+}
+
 /* Keys and values per head. */
 static assay_status expand(assay_engine *e, int layer)
 {
     const assay_hparams *hp = e->hp;
     int64_t b = hp->d_nope + hp->d_value, n_head = e->part.n_head;
-    int64_t head = assay_part_of_weight(e, ASSAY_ROLE_ATTN_KV_B, layer).head;
-    const float *w;
     assay_rows latent, k_rope, kv;
     ASSAY_TRY(assay_point_read(&latent, e, ASSAY_POINT_KV_LATENT, ASSAY_POINT_KV_B));
-    ASSAY_TRY(kv_b_of(&w, e, layer));
     ASSAY_TRY(assay_point_begin(e, ASSAY_POINT_KV_B, layer));
-    assay_product(e, assay_slots_written(&e->slots, ASSAY_POINT_KV_B), latent,
-                  w + head * b * hp->n_rank_kv, hp->n_rank_kv, false);
+    ASSAY_TRY(
+        key_and_value_rows(e, assay_slots_written(&e->slots, ASSAY_POINT_KV_B), latent, layer));
     ASSAY_TRY(assay_point_done(e, ASSAY_POINT_KV_B, layer));
     ASSAY_TRY(assay_point_read(&kv, e, ASSAY_POINT_KV_B, ASSAY_POINT_K));
     ASSAY_TRY(assay_point_read(&k_rope, e, ASSAY_POINT_K_ROPE, ASSAY_POINT_K));
@@ -130,9 +156,10 @@ static assay_status expand(assay_engine *e, int layer)
     return assay_cache_write(e, ASSAY_KV_V, layer, v);
 }
 
-/* One head's key half [L, N] (k_b as stored) or [N, L] (rows of kv_b), and its value half [V, L].
- */
+/* One head's key half [L, N] (k_b as stored) or [N, L] (rows of kv_b), and its value half [V, L]:
+ * weights of the file, or values. */
 typedef struct halves {
+    const assay_weight *k, *v;
     const float *k_b, *kv_b, *v_b;
 } halves;
 
@@ -141,6 +168,10 @@ static assay_status halves_of(halves *out, assay_engine *e, int layer)
     const assay_weight *k_b = assay_model_weight(e->model, ASSAY_ROLE_ATTN_K_B, layer);
     const assay_weight *v_b = assay_model_weight(e->model, ASSAY_ROLE_ATTN_V_B, layer);
     *out = (halves){0};
+    if (k_b && v_b && !e->options.seams) {
+        *out = (halves){.k = k_b, .v = v_b};
+        return ASSAY_OK;
+    }
     if (!k_b || !v_b || !assay_model_keeps(e->model) ||
         assay_bent(e, ASSAY_SEAM_KV_B_VIEW, layer, 0) != 0)
         return kv_b_of(&out->kv_b, e, layer);
@@ -163,7 +194,10 @@ static assay_status absorb(assay_engine *e, int layer, const halves *w)
         int64_t head = from_head + h;
         assay_rows to = assay_rows_columns(y, h * rank, rank);
         assay_rows from = assay_rows_columns(q, h * key, n);
-        if (w->k_b)
+        if (w->k)
+            ASSAY_TRY(
+                assay_linear(e, to, from, w->k, (assay_slice){head * rank, rank, 0, n}, false));
+        else if (w->k_b)
             assay_product(e, to, from, w->k_b + head * rank * n, n, false);
         else
             assay_product_t(e, to, from, w->kv_b + head * b * rank, rank, false);
@@ -187,10 +221,14 @@ static assay_status value_up(assay_engine *e, int layer, const halves *w)
     ASSAY_TRY(assay_point_read(&x, e, ASSAY_POINT_O_LATENT, ASSAY_POINT_KERNEL_OUT));
     for (int h = 0; h < e->part.n_head; h++) {
         int64_t head = first + h;
+        assay_rows to = assay_rows_columns(y, h * v, v);
+        assay_rows from = assay_rows_columns(x, h * rank, rank);
         const float *half =
             w->v_b ? w->v_b + head * v * rank : w->kv_b + (head * b + hp->d_nope) * rank;
-        assay_product(e, assay_rows_columns(y, h * v, v), assay_rows_columns(x, h * rank, rank),
-                      half, rank, false);
+        if (w->v)
+            ASSAY_TRY(assay_linear(e, to, from, w->v, (assay_slice){head * v, v, 0, rank}, false));
+        else
+            assay_product(e, to, from, half, rank, false);
     }
     return ASSAY_OK;
 }

@@ -1,45 +1,40 @@
 #include "engine/ops/linear.h"
 
-#include <omp.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/forward.h"
-#include "engine/quant.h"
 
-#define MANY (1 << 17) /* weights of a product from which on threads pay */
-
-enum {
-    FEW = 4, /* rows of x */
-    BLOCK_ROWS = 32,
-    NEAR_FLOATS = 4 << 10, /* of a thread, decoded at once */
-    BLOCK_FLOATS = 64 << 10
-};
+static assay_status grow(float **memory, size_t *room, size_t n)
+{
+    if (n > *room) {
+        float *grown;
+        ASSAY_TRY(assay_alloc(&grown, n, sizeof *grown, "scratch"));
+        free(*memory);
+        *memory = grown;
+        *room = n;
+    }
+    return ASSAY_OK;
+}
 
 assay_status assay_scratch(float **out, assay_engine *e, size_t n)
 {
-    if (n > e->n_scratch) {
-        float *grown;
-        ASSAY_TRY(assay_alloc(&grown, n, sizeof *grown, "scratch"));
-        free(e->scratch);
-        e->scratch = grown;
-        e->n_scratch = n;
-    }
+    ASSAY_TRY(grow(&e->scratch, &e->n_scratch, n));
     *out = e->scratch;
     return ASSAY_OK;
 }
 
 assay_status assay_cat(float **out, assay_engine *e, size_t n)
 {
-    if (n > e->n_cat) {
-        float *grown;
-        ASSAY_TRY(assay_alloc(&grown, n, sizeof *grown, "scratch"));
-        free(e->cat);
-        e->cat = grown;
-        e->n_cat = n;
-    }
+    ASSAY_TRY(grow(&e->cat, &e->n_cat, n));
     *out = e->cat;
+    return ASSAY_OK;
+}
+
+assay_status assay_rounded(float **out, assay_engine *e, size_t n)
+{
+    ASSAY_TRY(grow(&e->rounded, &e->n_rounded, n));
+    *out = e->rounded;
     return ASSAY_OK;
 }
 
@@ -140,84 +135,6 @@ static void short_slice(const assay_engine *e, assay_rows y, const assay_weight 
         memset(y.at + t * y.stride + y.width - n, 0, (size_t)n * sizeof *y.at);
 }
 
-/* A failure inside a parallel loop, for the thread behind it. */
-typedef struct failure {
-    assay_status status;
-    char text[512];
-} failure;
-
-static void keep_failure(failure *f, assay_status s)
-{
-#pragma omp critical(linear_failure)
-    if (f->status == ASSAY_OK) {
-        f->status = s;
-        snprintf(f->text, sizeof f->text, "%s", assay_error_text());
-    }
-}
-
-/* Rows of a weight that are decoded at once. Under few rows of x they stay in the nearest cache, so
- * that the weight passes through memory packed; under many they are worth a larger block. */
-static int64_t rows_at_once(int64_t width, int64_t n_x)
-{
-    int64_t n = (n_x <= FEW ? NEAR_FLOATS : BLOCK_FLOATS) / width;
-    n = n > BLOCK_ROWS ? BLOCK_ROWS : n;
-    return n < 1 ? 1 : n > 4 ? n - n % 4 : n;
-}
-
-typedef struct streaming {
-    const assay_weight *w;
-    assay_slice slice;
-    assay_dtype dtype;
-    assay_rows y, x;
-    bool add;
-    float *memory; /* [thread][block * width] */
-    int64_t block; /* rows */
-    failure failed;
-} streaming;
-
-static void stream_block(streaming *s, int64_t index)
-{
-    int64_t first = index * s->block, left = s->slice.n_rows - first, width = s->w->width;
-    int64_t n = left < s->block ? left : s->block;
-    float *rows = s->memory + omp_get_thread_num() * s->block * width;
-    assay_status status = assay_model_decode_rows(rows, s->w, s->slice.row + first, n, s->dtype);
-    if (status == ASSAY_OK)
-        assay_op_linear_alone(assay_rows_columns(s->y, first, n), s->x, rows + s->slice.column,
-                              width, s->add);
-    else
-        keep_failure(&s->failed, status);
-}
-
-/* Weights are decoded by the thread that multiplies them: memory does not grow with the model. */
-static assay_status linear_streaming(assay_engine *e, assay_rows y, assay_rows x,
-                                     const assay_weight *w, assay_slice slice, bool add)
-{
-    streaming s = {.w = w, .slice = slice, .dtype = e->options.dtype, .y = y, .x = x, .add = add};
-    s.block = rows_at_once(w->width, x.n);
-    int64_t n_blocks = (slice.n_rows + s.block - 1) / s.block;
-    size_t floats = (size_t)(s.block * w->width);
-    bool share = omp_get_max_threads() > 1 && slice.n_rows * w->width > MANY;
-    ASSAY_TRY(assay_scratch(&s.memory, e, (share ? (size_t)omp_get_max_threads() : 1) * floats));
-    if (share) {
-#pragma omp parallel for schedule(dynamic, 4)
-        for (int64_t b = 0; b < n_blocks; b++)
-            stream_block(&s, b);
-    } else { /* a team of one would still wake everybody at its end */
-        for (int64_t b = 0; b < n_blocks; b++)
-            stream_block(&s, b);
-    }
-    if (s.failed.status != ASSAY_OK)
-        assay_error_set(s.failed.text);
-    return s.failed.status;
-}
-
-/* Copies in float32 would be slower than the blocks themselves; rounded weights are always kept. */
-static bool streams(const assay_engine *e, const assay_weight *weight)
-{
-    return !e->options.seams && e->options.dtype == ASSAY_DTYPE_F32 &&
-           assay_quant_find(weight->info->type)->streams;
-}
-
 assay_status assay_weight_values(const float **out, assay_engine *e, const assay_weight *weight)
 {
     bool bent;
@@ -283,11 +200,16 @@ assay_status assay_linear(assay_engine *e, assay_rows y, assay_rows x, const ass
 {
     const float *values;
     ASSAY_BUG_IF(y.width != slice.n_rows || x.width != slice.n_columns);
-    if (streams(e, weight))
-        return linear_streaming(e, y, x, weight, slice, add);
+    if (assay_is_integer(e, weight, slice)) {
+        if (!e->options.seams)
+            return assay_linear_integer(e, y, x, weight, slice, add);
+        ASSAY_TRY(assay_round_rows(&x, e, weight)); /* seams bend values, not codes */
+    }
+    if (assay_streams(e, weight))
+        return assay_linear_streaming(e, y, x, weight, slice, add);
     ASSAY_TRY(assay_weight_values(&values, e, weight));
     if (!values)
-        return linear_streaming(e, y, x, weight, slice, add);
+        return assay_linear_streaming(e, y, x, weight, slice, add);
     if (e->options.seams &&
         slice.n_columns != weight->width) { /* columns that were not loaded meet no input */
         int64_t n = (int64_t)assay_bent_value_of(e, ASSAY_SEAM_RANK_SLICE_SHORT, weight->layer,

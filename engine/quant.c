@@ -10,8 +10,9 @@
 #include "engine/quant/block.h"
 
 static const assay_quant table[] = {
-#define X(id, number, name, elements, bytes, scale, at, second, decode, encode, streams)           \
-    {name, number, elements, bytes, ASSAY_SCALE_##scale, at, second, decode, encode, streams},
+#define X(id, number, name, elements, bytes, scale, at, second, decode, encode, unpack, streams)   \
+    {name,   number, elements, bytes,  ASSAY_SCALE_##scale, at, second,                            \
+     decode, encode, unpack,   streams},
 #include "engine/quant.def"
 #undef X
 };

@@ -26,6 +26,22 @@ typedef void assay_dequant_fn(float *out, const void *blocks, int64_t n);
 
 typedef void assay_encode_fn(void *blocks, const float *x, int64_t n);
 
+/*
+ * A row of a weight as integers, for products with 8-bit activations (ops/linear_integer.h):
+ *     value[e] = scale[e / block] * code[e] - min_scale[e / block] * min[e / 16]
+ * The integer scale of a run inside a block is part of its codes (at most 4,064 in size), so that
+ * 256 of them times 8-bit activations stay far inside 32 bits.
+ */
+typedef struct assay_codes {
+    int16_t *code;    /* [n] */
+    int16_t *min;     /* [n / 16] */
+    float *scale;     /* [n / block] */
+    float *min_scale; /* [n / block] */
+} assay_codes;
+
+/* Returns whether the type has mins: without, `min` and `min_scale` are left alone. */
+typedef bool assay_unpack_fn(const assay_codes *out, const void *blocks, int64_t n);
+
 /* How a block's scale is stored; of a scalar type, the value itself. */
 typedef enum {
     ASSAY_SCALE_NONE, /* cannot be NaN or infinite */
@@ -46,6 +62,7 @@ typedef struct assay_quant {
     int scale_at, second_at;  /* bytes in the block; second_at -1: no second one */
     assay_dequant_fn *decode; /* NULL: cannot be decoded here */
     assay_encode_fn *encode;  /* NULL: cannot be encoded here */
+    assay_unpack_fn *unpack;  /* NULL: no integer product, the exact one is taken */
     bool streams; /* decoded in less time than float32 copies take to be read: none are kept */
 } assay_quant;
 

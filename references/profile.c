@@ -29,6 +29,11 @@ const assay_profile *assay_profile_find(const char *name)
     return NULL;
 }
 
+const char *assay_profile_of_own(bool integer_products)
+{
+    return integer_products ? "assay-integer" : NULL;
+}
+
 const assay_profile *assay_profile_for(const char *producer, const char *model_class)
 {
     if (!strncmp(producer, "transformers", 12) && !strncmp(model_class, "DeepseekV2", 10))

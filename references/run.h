@@ -195,6 +195,8 @@ const char *assay_run_note_at(const assay_run *run, int index);
 
 /* By name; NULL: unknown. */
 const assay_profile *assay_profile_find(const char *name);
+/* Of captures of this engine's own runs: products of integers or exact ones (NULL, the default). */
+const char *assay_profile_of_own(bool integer_products);
 int assay_profile_count(void);
 const assay_profile *assay_profile_at(int index);
 

@@ -28,8 +28,9 @@ typedef struct assay_check_expected {
 typedef struct assay_check_options {
     const char *model_path;
     const char *reference_path, *twin_path, *against_path; /* NULL: none given */
-    const char *profile;         /* conventions of the reference; NULL: by its producer */
-    assay_engine_options engine; /* backend, path, dtype, threads; seams come from the plants */
+    const char *profile; /* conventions of the reference; NULL: by its producer */
+    assay_engine_options
+        engine; /* backend, path, dtype, products, threads; seams come from the plants */
     const assay_plant *plants;
     int n_plants;
     int n_ranks, chunk;

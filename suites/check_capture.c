@@ -246,6 +246,7 @@ static assay_status create(assay_capture **out, const assay_check_context *c,
         .backend = c->engine.backend == ASSAY_BACKEND_CUDA ? "cuda" : "cpu",
         .mode = c->engine.backend == ASSAY_BACKEND_CUDA ? "graph" : "eager",
         .cache = assay_cache_type_name(c->engine.cache_type),
+        .profile = assay_profile_of_own(c->engine.products == ASSAY_PRODUCTS_INTEGER),
         .n_ranks = c->options->n_ranks,
         .rank = rank,
     };

@@ -79,7 +79,8 @@ assay_status assay_check_pair_add(assay_check_pair *pair, const assay_check_cont
     assay_trace_difference d;
     char point[ASSAY_POINT_NAME_BYTES];
     ASSAY_TRY(assay_trace_compare(&d, got, expected, assay_model_hparams(context->model)->n_layer,
-                                  context->engine.dtype));
+                                  context->engine.dtype,
+                                  context->engine.products == ASSAY_PRODUCTS_INTEGER));
     pair->n_compared += d.n_compared;
     pair->n_flips += d.n_flips;
     pair->n_left_out += d.n_left_out;

@@ -5,22 +5,24 @@
 
 #include "engine/draft.h"
 #include "probes/capture.h"
+#include "references/run.h"
 
 enum { N_BATCH = 3 };
 
 static assay_status create(assay_capture **out, const char *path, const assay_model *model,
                            const assay_requests *r)
 {
-    assay_capture_about about = {.producer = "assay",
-                                 .producer_version = ASSAY_VERSION,
-                                 .architecture = assay_model_hparams(model)->architecture,
-                                 .dtype = assay_dtype_name(r->engine.dtype),
-                                 .path =
-                                     r->engine.path == ASSAY_PATH_LATENT ? "latent" : "expanded",
-                                 .backend = "cpu",
-                                 .mode = "eager",
-                                 .cache = assay_cache_type_name(r->engine.cache_type),
-                                 .n_ranks = 1};
+    assay_capture_about about = {
+        .producer = "assay",
+        .producer_version = ASSAY_VERSION,
+        .architecture = assay_model_hparams(model)->architecture,
+        .dtype = assay_dtype_name(r->engine.dtype),
+        .path = r->engine.path == ASSAY_PATH_LATENT ? "latent" : "expanded",
+        .backend = "cpu",
+        .mode = "eager",
+        .cache = assay_cache_type_name(r->engine.cache_type),
+        .profile = assay_profile_of_own(r->engine.products == ASSAY_PRODUCTS_INTEGER),
+        .n_ranks = 1};
     const assay_capture_options keep = {.selector = r->selector};
     return assay_capture_create(out, path, &about, &keep);
 }

@@ -420,7 +420,8 @@ out:
 }
 
 assay_status assay_trace_compare(assay_trace_difference *out, const assay_trace *got,
-                                 const assay_trace *expected, int n_layers, assay_dtype dtype)
+                                 const assay_trace *expected, int n_layers, assay_dtype dtype,
+                                 bool activations_q8)
 {
     *out = (assay_trace_difference){0};
     int64_t limit = INT64_MAX; /* rows that are still comparable */
@@ -435,7 +436,7 @@ assay_status assay_trace_compare(assay_trace_difference *out, const assay_trace 
         }
         if (!n_rows)
             continue;
-        assay_tolerance t = assay_tolerance_of(e->point, e->layer, n_layers, dtype, false);
+        assay_tolerance t = assay_tolerance_of(e->point, e->layer, n_layers, dtype, activations_q8);
         pair p = {got, expected, g, e, n_rows, sqrt(2) * t.row_median, sqrt(2) * t.row_max};
         if (assay_point_at(e->point)->is_ids)
             compare_choice(out, &limit, g, e, n_rows);

@@ -61,13 +61,14 @@ typedef struct assay_trace_difference {
 
 /*
  * Per point over the rows both have: |got - expected| / |expected| of each row; the median and the
- * largest against the analytic bound of references/tolerance.def for this format, times the square
- * root of two, since both sides are rounded. NaN on either side never passes. Values of chosen
- * experts are matched by expert, not by rank. Behind a row whose choice of experts or keys differs
- * neither it nor a later row is judged: the scores that led to the choice were judged just before,
- * so it is a near tie; such rows are counted.
+ * largest against the analytic bound of references/tolerance.def for this format (and activations
+ * rounded to 8-bit blocks), times the square root of two, since both sides are rounded. NaN on
+ * either side never passes. Values of chosen experts are matched by expert, not by rank. Behind a
+ * row whose choice of experts or keys differs neither it nor a later row is judged: the scores that
+ * led to the choice were judged just before, so it is a near tie; such rows are counted.
  */
 assay_status assay_trace_compare(assay_trace_difference *out, const assay_trace *got,
-                                 const assay_trace *expected, int n_layers, assay_dtype dtype);
+                                 const assay_trace *expected, int n_layers, assay_dtype dtype,
+                                 bool activations_q8);
 
 #endif

@@ -18,6 +18,7 @@ enum {
     KEY_BACKEND,
     KEY_PATH,
     KEY_DTYPE,
+    KEY_PRODUCTS,
     KEY_RANKS,
     KEY_EXPERTS,
     KEY_GRAPH,
@@ -46,6 +47,8 @@ static const struct argp_option engine_options[] = {
     {"backend", KEY_BACKEND, "NAME", 0, "cpu (default) or cuda", 0},
     {"path", KEY_PATH, "NAME", 0, "Attention: latent or expanded (default)", 0},
     {"dtype", KEY_DTYPE, "NAME", 0, "Format of the computation: f32 (default) or bf16", 0},
+    {"products", KEY_PRODUCTS, "HOW", 0,
+     "Quantized weights: exact (default), or integer, with activations rounded to 8-bit blocks", 0},
     {"ranks", KEY_RANKS, "N", 0, "Tensor-parallel ranks (default 1)", 0},
     {"experts", KEY_EXPERTS, "HOW", 0,
      "Experts over ranks: cut inside (default) or whole, each on one rank", 0},
@@ -147,6 +150,10 @@ static error_t parse_engine(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_DTYPE:
         o->dtype = one_of(state, "dtype", arg, "f32", "bf16") ? ASSAY_DTYPE_BF16 : ASSAY_DTYPE_F32;
+        return 0;
+    case KEY_PRODUCTS:
+        o->products = one_of(state, "products", arg, "exact", "integer") ? ASSAY_PRODUCTS_INTEGER
+                                                                         : ASSAY_PRODUCTS_EXACT;
         return 0;
     case KEY_RANKS:
         o->n_ranks = assay_option_int(state, "ranks", arg, 1, 1024);
@@ -479,6 +486,7 @@ assay_status assay_options_engine(assay_engine_options *out, assay_options *opti
     out->backend = options->backend;
     out->path = options->path;
     out->dtype = options->dtype;
+    out->products = options->products;
     out->n_threads = options->n_threads;
     out->whole_experts = options->whole_experts;
     out->use_graph = options->graph;

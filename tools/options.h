@@ -65,6 +65,7 @@ typedef struct assay_options {
     assay_backend backend;
     assay_path path;
     assay_dtype dtype;
+    assay_products products;
     bool path_given;
     bool whole_experts;
     bool graph;         /* decode steps replayed, on a device */

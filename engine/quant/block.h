@@ -28,6 +28,10 @@ assay_encode_fn assay_encode_q4_0, assay_encode_q4_1, assay_encode_q5_0, assay_e
 assay_encode_fn assay_encode_q8_0, assay_encode_q8_1, assay_encode_q8_k, assay_encode_iq4_nl;
 assay_encode_fn assay_encode_q4_k, assay_encode_q5_k, assay_encode_q6_k;
 
+assay_unpack_fn assay_unpack_q4_0, assay_unpack_q4_1, assay_unpack_q5_0, assay_unpack_q5_1;
+assay_unpack_fn assay_unpack_q8_0, assay_unpack_q2_k, assay_unpack_q3_k, assay_unpack_q4_k;
+assay_unpack_fn assay_unpack_q5_k, assay_unpack_q6_k;
+
 static inline uint16_t block_u16(const uint8_t *p)
 {
     return (uint16_t)(p[0] | p[1] << 8);
@@ -87,6 +91,17 @@ static inline void block_bytes_times(float out[8], uint32_t low, uint32_t high, 
     memcpy(bytes, &words, sizeof bytes);
     for (int i = 0; i < 8; i++)
         out[i] = factor * (float)bytes[i];
+}
+
+/* All eight pairs as integers; the mins twice each, one per 16 elements. */
+static inline void block_int_steps(int16_t scale[8], int16_t min[16], const uint8_t *b)
+{
+    for (int j = 0; j < 8; j++) {
+        int one, below;
+        block_scale_min(&one, &below, b, j);
+        scale[j] = (int16_t)one;
+        min[2 * j] = min[2 * j + 1] = (int16_t)below;
+    }
 }
 
 /* All eight pairs at once: d * scale_j and dmin * min_j. */

@@ -28,3 +28,21 @@ ASSAY_WIDEST void assay_dequant_q2_k(float *restrict out, const void *blocks, in
                         b[8 * h + 2 * j + half], d, dmin, j);
     }
 }
+
+ASSAY_WIDEST_INT bool assay_unpack_q2_k(const assay_codes *out, const void *blocks, int64_t n)
+{
+    const uint8_t *restrict b = blocks;
+    int16_t *restrict code = out->code;
+    for (int64_t i = 0; i < n; i += 256, b += 84) {
+        out->scale[i / 256] = block_f16(b + 80);
+        out->min_scale[i / 256] = block_f16(b + 82);
+        for (int r = 0; r < 16; r++) { /* 16 elements: half r % 2 of run j of h */
+            const uint8_t *q = b + 16 + 32 * (r / 8) + 16 * (r % 2);
+            int scale = b[r] & 15, shift = 2 * (r / 2 % 4);
+            out->min[i / 16 + r] = b[r] >> 4;
+            for (int l = 0; l < 16; l++)
+                code[i + 16 * r + l] = (int16_t)(scale * (q[l] >> shift & 3));
+        }
+    }
+    return true;
+}

@@ -39,3 +39,20 @@ ASSAY_WIDEST void assay_dequant_q3_k(float *restrict out, const void *blocks, in
                         4 * h + j);
     }
 }
+
+ASSAY_WIDEST_INT bool assay_unpack_q3_k(const assay_codes *out, const void *blocks, int64_t n)
+{
+    const uint8_t *restrict b = blocks;
+    int16_t *restrict code = out->code;
+    for (int64_t i = 0; i < n; i += 256, b += 110) {
+        out->scale[i / 256] = block_f16(b + 108);
+        for (int r = 0; r < 16; r++) { /* 16 elements: half r % 2 of run r / 2 % 4 of r / 8 */
+            const uint8_t *q = b + 32 + 32 * (r / 8) + 16 * (r % 2), *hmask = b + 16 * (r % 2);
+            int scale = scale_at(b + 96, r), shift = 2 * (r / 2 % 4), bit = r / 2;
+            for (int l = 0; l < 16; l++)
+                code[i + 16 * r + l] =
+                    (int16_t)(scale * ((q[l] >> shift & 3) + 4 * (hmask[l] >> bit & 1) - 4));
+        }
+    }
+    return false;
+}

@@ -16,3 +16,17 @@ ASSAY_WIDEST void assay_dequant_q4_0(float *restrict out, const void *blocks, in
             out[i + j + 16] = (float)(block_hi(b[2 + j]) - 8) * d;
     }
 }
+
+ASSAY_WIDEST_INT bool assay_unpack_q4_0(const assay_codes *out, const void *blocks, int64_t n)
+{
+    const uint8_t *restrict b = blocks;
+    int16_t *restrict code = out->code;
+    for (int64_t i = 0; i < n; i += 32, b += 18) {
+        out->scale[i / 32] = block_f16(b);
+        for (int j = 0; j < 16; j++)
+            code[i + j] = (int16_t)(block_lo(b[2 + j]) - 8);
+        for (int j = 0; j < 16; j++)
+            code[i + j + 16] = (int16_t)(block_hi(b[2 + j]) - 8);
+    }
+    return false;
+}

@@ -23,3 +23,26 @@ ASSAY_WIDEST void assay_dequant_q5_k(float *restrict out, const void *blocks, in
         }
     }
 }
+
+ASSAY_WIDEST_INT bool assay_unpack_q5_k(const assay_codes *out, const void *blocks, int64_t n)
+{
+    const uint8_t *restrict b = blocks;
+    int16_t *restrict code = out->code;
+    for (int64_t i = 0; i < n; i += 256, b += 176) {
+        int16_t scale[8];
+        const uint8_t *high = b + 16;
+        out->scale[i / 256] = block_f16(b);
+        out->min_scale[i / 256] = block_f16(b + 2);
+        block_int_steps(scale, out->min + i / 16, b + 4);
+        for (int j = 0; j < 8; j += 2) {
+            const uint8_t *q = b + 48 + 16 * j;
+            int16_t *y = code + i + 32 * j;
+            for (int l = 0; l < 32; l++)
+                y[l] = (int16_t)(scale[j] * (block_lo(q[l]) | (high[l] >> j & 1) << 4));
+            for (int l = 0; l < 32; l++)
+                y[32 + l] =
+                    (int16_t)(scale[j + 1] * (block_hi(q[l]) | (high[l] >> (j + 1) & 1) << 4));
+        }
+    }
+    return true;
+}

@@ -36,3 +36,33 @@ ASSAY_WIDEST void assay_dequant_q6_k(float *restrict out, const void *blocks, in
                 run(out + i + 128 * h + 32 * k, b, d, h, k);
     }
 }
+
+static inline __attribute__((always_inline)) void int_run(int16_t *restrict y,
+                                                          const uint8_t *restrict b, int h, int k)
+{
+    const uint8_t *low = b + 64 * h + 32 * (k & 1), *high = b + 128 + 32 * h;
+    const int8_t *scale = (const int8_t *)b + 192 + 8 * h + 2 * k;
+    int16_t of[2] = {scale[0], scale[1]};
+    for (int l = 0; l < 32; l++)
+        y[l] = (int16_t)(((k >= 2 ? block_hi(low[l]) : block_lo(low[l])) | (high[l] >> 2 * k & 3)
+                                                                               << 4) -
+                         32);
+    for (int l = 0; l < 16; l++)
+        y[l] = (int16_t)(y[l] * of[0]);
+    for (int l = 16; l < 32; l++)
+        y[l] = (int16_t)(y[l] * of[1]);
+}
+
+ASSAY_WIDEST_INT bool assay_unpack_q6_k(const assay_codes *out, const void *blocks, int64_t n)
+{
+    const uint8_t *restrict b = blocks;
+    int16_t *restrict code = out->code;
+    for (int64_t i = 0; i < n; i += 256, b += 210) {
+        out->scale[i / 256] = block_f16(b + 208);
+        for (int h = 0; h < 2; h++)
+#pragma GCC unroll 4
+            for (int k = 0; k < 4; k++)
+                int_run(code + i + 128 * h + 32 * k, b, h, k);
+    }
+    return false;
+}

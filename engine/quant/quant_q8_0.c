@@ -11,3 +11,15 @@ ASSAY_WIDEST void assay_dequant_q8_0(float *restrict out, const void *blocks, in
             out[i + e] = (float)(int8_t)b[2 + e] * d;
     }
 }
+
+ASSAY_WIDEST_INT bool assay_unpack_q8_0(const assay_codes *out, const void *blocks, int64_t n)
+{
+    const uint8_t *restrict b = blocks;
+    int16_t *restrict code = out->code;
+    for (int64_t i = 0; i < n; i += 32, b += 34) {
+        out->scale[i / 32] = block_f16(b);
+        for (int e = 0; e < 32; e++)
+            code[i + e] = (int8_t)b[2 + e];
+    }
+    return false;
+}

@@ -109,16 +109,17 @@ static assay_status run_once(times *out, const job *j, assay_tap_fn *tap, void *
 static assay_status capture_once(times *out, const job *j, const char *tier)
 {
     assay_capture *capture;
-    assay_capture_about about = {.producer = "assay",
-                                 .producer_version = ASSAY_VERSION,
-                                 .architecture = assay_model_hparams(j->model)->architecture,
-                                 .model_sha256 = "",
-                                 .dtype = assay_dtype_name(j->engine.dtype),
-                                 .path =
-                                     j->engine.path == ASSAY_PATH_LATENT ? "latent" : "expanded",
-                                 .backend = "cpu",
-                                 .mode = "eager",
-                                 .n_ranks = 1};
+    assay_capture_about about = {
+        .producer = "assay",
+        .producer_version = ASSAY_VERSION,
+        .architecture = assay_model_hparams(j->model)->architecture,
+        .model_sha256 = "",
+        .dtype = assay_dtype_name(j->engine.dtype),
+        .path = j->engine.path == ASSAY_PATH_LATENT ? "latent" : "expanded",
+        .backend = "cpu",
+        .profile = assay_profile_of_own(j->engine.products == ASSAY_PRODUCTS_INTEGER),
+        .mode = "eager",
+        .n_ranks = 1};
     assay_capture_options keep = {.tier = tier};
     ASSAY_TRY(assay_capture_create(&capture, j->path, &about, &keep));
     double began = assay_now_s();

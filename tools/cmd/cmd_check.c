@@ -92,6 +92,7 @@ static assay_status check(assay_result *result, const own *o, assay_options *com
     c.engine.backend = common->backend;
     c.engine.path = common->path;
     c.engine.dtype = common->dtype;
+    c.engine.products = common->products;
     c.engine.n_threads = common->n_threads;
     c.engine.whole_experts = common->whole_experts;
     c.plants = common->plants;

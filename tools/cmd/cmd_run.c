@@ -110,6 +110,7 @@ static assay_status open_capture(assay_capture **out, const job *j, const assay_
         .backend = j->common->backend == ASSAY_BACKEND_CUDA ? "cuda" : "cpu",
         .mode = "eager",
         .cache = assay_cache_type_name(j->engine.cache_type),
+        .profile = assay_profile_of_own(j->engine.products == ASSAY_PRODUCTS_INTEGER),
         .n_ranks = comm ? comm->n_ranks : 1,
         .rank = comm ? comm->rank : 0,
     };
