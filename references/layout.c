@@ -497,8 +497,11 @@ static void apply_plain(double *out, const double *in, const assay_plan *plan)
     if (plan->order == ORDER_NONE || plan->order == ORDER_NOPE_OVER || plan->n_out == 0)
         return;
     int64_t width = plan->dims[plan->n_out - 1], n = assay_plan_n_out(plan);
-    double *scratch = plan->pairs_n ? malloc((size_t)plan->pairs_n * sizeof *scratch) : NULL;
-    ASSAY_BUG_IF(plan->pairs_n && !scratch);
+    double *scratch = plan->pairs_n ? assay_alloc_or_lack((size_t)plan->pairs_n, sizeof *scratch,
+                                                          "pairs of a head")
+                                    : NULL;
+    if (plan->pairs_n && !scratch)
+        return;
     for (int64_t i = 0; width > 0 && i < n; i += width) {
         if (plan->order == ORDER_HADAMARD)
             assay_layout_hadamard(out + i, width);
@@ -514,8 +517,9 @@ void assay_plan_apply(double *out, const double *in, const assay_plan *plan)
     apply_plain(out, in, plan);
     if (!plan->relay || bytes == 0)
         return;
-    double *as_mapped = malloc(bytes);
-    ASSAY_BUG_IF(!as_mapped);
+    double *as_mapped = assay_alloc_or_lack(bytes, 1, "values of a layout");
+    if (!as_mapped)
+        return;
     memcpy(as_mapped, out, bytes);
     assay_relay_apply(out, as_mapped, plan->dims, plan->n_out, plan->relay);
     free(as_mapped);

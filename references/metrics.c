@@ -201,7 +201,8 @@ void assay_metrics_from_rows(assay_metrics *out, double *row_errors, const assay
                            .gain_row_median = NAN,
                            .worst_row = -1,
                            .first_bad = -1};
-    double *work = rows ? malloc((2 * (size_t)n_rows + 1) * sizeof *work) : NULL;
+    double *work =
+        rows ? assay_alloc_or_lack(2 * (size_t)n_rows + 1, sizeof *work, "row errors") : NULL;
     if (work && out->n) {
         const assay_row_sums whole = sum_rows(rows, n_rows);
         out->n_mask_differ = whole.n_mask_differ;
@@ -221,7 +222,7 @@ void assay_metrics_of(assay_metrics *out, const double *got, const double *ref, 
                       int64_t n_cols, double bound)
 {
     ASSAY_BUG_IF(n_rows < 0 || n_cols < 0);
-    assay_row_sums *rows = malloc(((size_t)n_rows + 1) * sizeof *rows);
+    assay_row_sums *rows = assay_alloc_or_lack((size_t)n_rows + 1, sizeof *rows, "sums of rows");
 #pragma omp parallel for schedule(static) if (n_rows * n_cols > 1 << 16)
     for (int64_t r = 0; r < (rows ? n_rows : 0); r++)
         rows[r] = assay_row_sums_of(got + r * n_cols, ref + r * n_cols, n_cols);

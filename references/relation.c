@@ -114,7 +114,7 @@ void assay_relation_scale(assay_relation *rel, double *out, const assay_relation
 void assay_relation_scale_rows(assay_relation *rel, double *out, const assay_relation_pair *pair)
 {
     start(rel, ASSAY_REL_SCALE_ROWS, (double)pair->rows);
-    double *list = malloc((size_t)pair->rows * sizeof *list);
+    double *list = assay_alloc_or_lack((size_t)pair->rows, sizeof *list, "factors of rows");
     for (int64_t r = 0; r < pair->rows; r++) {
         double f = factor_of(pair, r, r + 1, 0, pair->cols);
         if (list)
@@ -131,7 +131,7 @@ void assay_relation_scale_rows(assay_relation *rel, double *out, const assay_rel
 void assay_relation_scale_cols(assay_relation *rel, double *out, const assay_relation_pair *pair)
 {
     start(rel, ASSAY_REL_SCALE_COLS, (double)pair->cols);
-    double *list = malloc((size_t)pair->cols * sizeof *list);
+    double *list = assay_alloc_or_lack((size_t)pair->cols, sizeof *list, "factors of columns");
     for (int64_t c = 0; c < pair->cols; c++) {
         double f = factor_of(pair, 0, pair->rows, c, c + 1);
         if (list)

@@ -24,8 +24,8 @@ static void start(assay_relation *rel, assay_relation_kind kind, double complexi
 static int assign(int *to, const double *cost, int n)
 {
     size_t m = (size_t)n + 1;
-    double *u = calloc(m * 3, sizeof *u);
-    int *p = calloc(m * 3, sizeof *p);
+    double *u = assay_alloc_or_lack(m * 3, sizeof *u, "an assignment");
+    int *p = assay_alloc_or_lack(m * 3, sizeof *p, "an assignment");
     if (!u || !p) {
         free(u);
         free(p);
@@ -120,7 +120,7 @@ static void match_blocks(assay_relation *rel, double *out, const assay_relation_
                          int64_t width, int64_t groups, int64_t stride)
 {
     rel->n_blocks = n;
-    double *cost = malloc((size_t)n * n * sizeof *cost);
+    double *cost = assay_alloc_or_lack((size_t)n * n, sizeof *cost, "distances of blocks");
     int nearest[ASSAY_RELATION_BLOCKS], taken[ASSAY_RELATION_BLOCKS] = {0}, bijective = 1;
     double free_sum = 0, bound_sum = 0, slack = 0;
     for (int i = 0; i < n; i++)
@@ -331,7 +331,8 @@ void assay_relation_components(assay_relation *rel, double *out, const assay_rel
     ASSAY_BUG_IF(n < 1 || n > MAX_COMPONENTS);
     start(rel, ASSAY_REL_COMPONENTS, 0.5);
     rel->n_blocks = n;
-    double *a = calloc((size_t)n * n + n, sizeof *a), *b = a + (size_t)n * n;
+    double *a = assay_alloc_or_lack((size_t)n * n + n, sizeof *a, "components");
+    double *b = a ? a + (size_t)n * n : NULL;
     for (int i = 0; i < n; i++)
         rel->count[i] = 1;
     if (a) {

@@ -325,6 +325,7 @@ assay_status assay_diagnose(assay_result *result, assay_run *run, assay_oracle *
     int first;
     bool differs;
     assay_status s = ASSAY_OK;
+    (void)assay_lacked(); /* what earlier work lacked is no matter here */
     ASSAY_GO(assay_diagnosis_expert_count(&differs, result, run, oracle, options->reproduce));
     if (differs)
         return ASSAY_OK;
@@ -345,6 +346,7 @@ assay_status assay_diagnose(assay_result *result, assay_run *run, assay_oracle *
         ASSAY_GO(assay_diagnosis_bundles(result, first, &d, options));
     if (!assay_run_about(run)->is_complete)
         result->inconclusive = true;
+    s = assay_lacked();
 out:
     assay_diagnosis_clear(&d);
     return s;

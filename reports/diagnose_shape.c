@@ -58,7 +58,7 @@ static int by_value(const void *a, const void *b)
 /* Spectrum of got over expected, of the elements that are not small. */
 static void describe_ratios(char *out, size_t room, size_t *at, const assay_home *home)
 {
-    double *ratios = malloc((size_t)home->n * sizeof *ratios), square = 0;
+    double *ratios = assay_alloc_or_lack((size_t)home->n, sizeof *ratios, "ratios"), square = 0;
     int64_t n = 0;
     char text[120];
     if (!ratios)
@@ -130,7 +130,8 @@ void assay_shape_describe(char *out, size_t room, const assay_home *home)
         return;
     }
     int64_t groups = j->n_groups > 1 ? j->n_groups : 0, width = j->n_cols / j->n_groups;
-    double *sums = calloc((size_t)(j->n_rows + j->n_cols + j->n_groups), sizeof *sums);
+    double *sums =
+        assay_alloc_or_lack((size_t)(j->n_rows + j->n_cols + j->n_groups), sizeof *sums, "shares");
     if (!sums)
         return;
     axis rows = {sums, j->n_rows}, cols = {sums + j->n_rows, j->n_cols},

@@ -27,7 +27,11 @@ typedef struct script {
 static bool script_open(script *s)
 {
     *s = (script){0};
-    s->file = assay_plot_available() ? open_memstream(&s->text, &s->n) : NULL;
+    if (!assay_plot_available())
+        return false;
+    s->file = open_memstream(&s->text, &s->n);
+    if (!s->file)
+        assay_lack("a picture");
     return s->file != NULL;
 }
 

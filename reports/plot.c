@@ -150,7 +150,7 @@ static char *with_shades(const char *svg)
 {
     const char *end = strchr(svg, '>');
     size_t head = end ? (size_t)(end - svg) + 1 : 0, n = strlen(svg);
-    char *text = malloc(n + sizeof shades);
+    char *text = assay_alloc_or_lack(n + sizeof shades, 1, "a picture");
     if (!text)
         return NULL;
     memcpy(text, svg, head);

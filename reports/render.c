@@ -81,6 +81,8 @@ static assay_status write_form(form *f, const char *folder, const assay_renderer
     }
     assay_status s = renderer->render(file, result, options);
     if (s == ASSAY_OK)
+        s = assay_lacked();
+    if (s == ASSAY_OK)
         s = settle(file, f->path);
     else {
         fclose(file);

@@ -206,16 +206,21 @@ char *assay_summary_fitted(const assay_finding *finding)
     const char *key;
     json_t *value;
     bool first = true;
-    if (!memory)
-        return strdup("");
+    if (!memory) {
+        assay_lack("fitted values");
+        return NULL;
+    }
     json_object_foreach(finding->fitted, key, value)
     {
         char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(5));
+        if (!text)
+            assay_lack("fitted values");
         fprintf(memory, "%s%s %s", first ? "" : ", ", key, text ? text : "?");
         free(text);
         first = false;
     }
-    fclose(memory);
+    if (fclose(memory) != 0)
+        assay_lack("fitted values");
     return out;
 }
 

@@ -146,8 +146,10 @@ char *assay_text_utf8(const char *text)
 {
     char *out = malloc(3 * strlen(text) + 1); /* a bad byte grows to three */
     size_t n = 0;
-    if (!out)
+    if (!out) {
+        assay_lack("a text");
         return NULL;
+    }
     for (uint32_t code; (code = assay_text_next(&text));)
         n += (size_t)assay_text_encode(out + n, code);
     out[n] = '\0';
@@ -182,6 +184,8 @@ void assay_text_wrap(FILE *out, const char *text, int column, int indent, int wi
         if (!length)
             break;
         char *word = strndup(p, length);
+        if (!word)
+            assay_lack("a word");
         int columns = word ? assay_text_width(word) : 0;
         if (!first && column + 1 + columns > width) {
             fprintf(out, "\n%*s", indent, "");

@@ -261,6 +261,8 @@ static assay_status run_row(assay_check_context *c, int index)
         s = assay_check_say(row, ASSAY_VERDICT_SKIP, "the model cannot be opened");
     else
         s = checks[index].run(row, c);
+    if (s == ASSAY_OK)
+        s = assay_lacked();
     if (s == ASSAY_NO_MEMORY)
         return s;
     if (s != ASSAY_OK)

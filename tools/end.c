@@ -17,14 +17,11 @@ assay_status assay_options_result(assay_result *out, const assay_options *option
 {
     ASSAY_TRY(assay_result_init(out, options->command->name));
     free(out->command_line);
-    out->command_line = NULL;
-    assay_strings one = {0};
-    ASSAY_TRY(assay_strings_add(&one, "%s", options->line));
-    out->command_line = one.items[0];
-    one.items[0] = NULL;
-    one.n = 0;
-    free(one.items);
-    return ASSAY_OK;
+    out->command_line = strdup(options->line);
+    if (out->command_line)
+        return ASSAY_OK;
+    assay_result_clear(out);
+    return assay_fail(ASSAY_NO_MEMORY, "no memory for a command line");
 }
 
 assay_status assay_result_describe_model(assay_result *result, const assay_gguf *file)
@@ -39,7 +36,7 @@ static assay_status flush(void)
     if (fflush(stdout) || ferror(stdout))
         return assay_fail(ASSAY_IO, "the result cannot be written to standard output: %s",
                           strerror(errno));
-    return ASSAY_OK;
+    return assay_lacked();
 }
 
 int assay_end_printed(const assay_options *options)
@@ -56,6 +53,7 @@ static assay_status print(const assay_options *options, const assay_result *resu
                                 .quiet = options->quiet,
                                 .verbose = options->verbose};
     ASSAY_BUG_IF(!renderer);
+    ASSAY_TRY(assay_lacked());
     ASSAY_TRY(renderer->render(stdout, result, &how));
     ASSAY_TRY(flush());
     if (options->report_dir)

@@ -38,15 +38,13 @@ static int unknown(const char *name)
     return ASSAY_EXIT_USAGE;
 }
 
-/* A JSON value that lacks a member would be printed as if it were whole: without memory for one,
- * the command ends. Files that are being written keep their temporary names. */
+/* A JSON value that lacks a member is not shown as if it were whole. */
 static void *json_memory(size_t n)
 {
     void *at = malloc(n);
-    if (at)
-        return at;
-    fprintf(stderr, "assay: out of memory: %zu bytes of a JSON value\n", n);
-    _exit(assay_status_exit(ASSAY_NO_MEMORY));
+    if (!at)
+        assay_lack("a JSON value");
+    return at;
 }
 
 int main(int argc, char **argv)

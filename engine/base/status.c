@@ -1,6 +1,8 @@
 #include "engine/base/status.h"
 
 #include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +12,24 @@
 
 static _Thread_local char line[LINE_BYTES];
 
+static _Atomic(const char *) lacked;
+
+void assay_lack(const char *what)
+{
+    lacked = what;
+}
+
+assay_status assay_lacked(void)
+{
+    char text[LINE_BYTES];
+    const char *what = atomic_exchange(&lacked, NULL);
+    if (!what)
+        return ASSAY_OK;
+    snprintf(text, sizeof text, "%s: no memory", what);
+    assay_error_set(text);
+    return ASSAY_NO_MEMORY;
+}
+
 assay_status assay_fail(assay_status code, const char *format, ...)
 {
     char text[LINE_BYTES]; /* an argument may be the recorded line itself */
@@ -18,6 +38,8 @@ assay_status assay_fail(assay_status code, const char *format, ...)
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     assay_error_set(text);
+    if (code == ASSAY_NO_MEMORY)
+        assay_lack("a part of the work");
     return code;
 }
 
@@ -80,12 +102,21 @@ void assay_bug(const char *file, int where, const char *condition)
 
 assay_status assay_alloc(void *out, size_t n, size_t size, const char *what)
 {
-    if (size != 0 && n > SIZE_MAX / size)
+    bool fits = size == 0 || n <= SIZE_MAX / size;
+    size_t bytes = fits ? n * size : 0;
+    void *p = fits ? calloc(bytes ? bytes : 1, 1) : NULL;
+    memcpy(out, &p, sizeof p);
+    if (!fits)
         return assay_fail(ASSAY_NO_MEMORY, "%s: %zu x %zu bytes overflow", what, n, size);
-    size_t bytes = n * size;
-    void *p = calloc(bytes ? bytes : 1, 1);
     if (!p)
         return assay_fail(ASSAY_NO_MEMORY, "%s: no memory for %zu bytes", what, bytes);
-    memcpy(out, &p, sizeof p);
     return ASSAY_OK;
+}
+
+void *assay_alloc_or_lack(size_t n, size_t size, const char *what)
+{
+    void *p = NULL;
+    if (assay_alloc(&p, n, size, what) != ASSAY_OK)
+        assay_lack(what);
+    return p;
 }

@@ -86,8 +86,19 @@ _Noreturn void assay_bug(const char *file, int line, const char *condition);
 
 /*
  * calloc with overflow check and a recorded line on failure: *out = zeroed n * size bytes (at least
- * 1). Fails: ASSAY_NO_MEMORY, *out untouched.
+ * 1). Fails: ASSAY_NO_MEMORY, *out is NULL.
  */
 assay_status assay_alloc(void *out, size_t n, size_t size, const char *what);
+
+/*
+ * Memory that was lacking is noted, so that no caller that tries to do without it gives another
+ * verdict than with it. Whoever is about to give one, or to publish a file, asks assay_lacked:
+ * ASSAY_NO_MEMORY when assay_fail or assay_lack was told of a lack, anywhere in the process, since
+ * it was asked last.
+ */
+void assay_lack(const char *what); /* a constant text */
+assay_status assay_lacked(void);
+/* For functions that have no status to hand back: the memory of assay_alloc, or NULL. */
+void *assay_alloc_or_lack(size_t n, size_t size, const char *what);
 
 #endif

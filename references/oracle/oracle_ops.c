@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/status.h"
+
 #ifdef __FAST_MATH__
 #error "the oracle needs exact NaN and infinity"
 #endif
@@ -253,7 +255,8 @@ static int by_rank(const void *a, const void *b)
 
 void assay_oracle_top(int32_t *ids, const double *scores, int64_t n, int64_t k)
 {
-    ranked few[512], *all = n <= 512 ? few : malloc((size_t)n * sizeof *all);
+    ranked few[512],
+        *all = n <= 512 ? few : assay_alloc_or_lack((size_t)n, sizeof *all, "ranked scores");
     int64_t m = 0;
     for (int64_t i = 0; all && i < n; i++)
         if (scores[i] > -HUGE_VAL)

@@ -22,8 +22,10 @@ static void put(FILE *out, const char *text)
 static void put_token(FILE *out, const char *text, const char *otherwise)
 {
     char *copy = strdup(text && text[strspn(text, " \t\r\n")] ? text : otherwise), *rest = NULL;
-    if (!copy)
+    if (!copy) {
+        assay_lack("a name of JUnit");
         return;
+    }
     char *word = strtok_r(copy, " \t\r\n", &rest);
     for (int i = 0; word; word = strtok_r(NULL, " \t\r\n", &rest), i++) {
         if (i)
@@ -85,8 +87,10 @@ static void finding(FILE *out, const assay_result *result, const assay_finding *
 {
     char text[512], *name = NULL;
     if (asprintf(&name, "%s at %s", f->fault_class ? f->fault_class : "UNKNOWN",
-                 f->point ? f->point : "unknown place") < 0)
+                 f->point ? f->point : "unknown place") < 0) {
+        assay_lack("a name of JUnit");
         return;
+    }
     test_case(out, result, "finding", name, 0);
     fputs("<failure message=\"", out);
     put(out, f->sentence && *f->sentence ? f->sentence : name);

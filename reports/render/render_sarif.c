@@ -26,10 +26,16 @@ static json_t *message(const char *text)
     return json;
 }
 
+static char *lacking(void)
+{
+    assay_lack("a text of SARIF");
+    return NULL;
+}
+
 /* RFC 3986: everything but unreserved characters and the slash is escaped. */
 static json_t *uri(const char *path)
 {
-    char *text = malloc(3 * strlen(path) + 8), *p = text;
+    char *text = assay_alloc_or_lack(3 * strlen(path) + 8, 1, "a path"), *p = text;
     if (!text)
         return NULL;
     if (*path == '/')
@@ -73,7 +79,7 @@ static void describe(json_t *entry, const char *id, const char *about, const cha
     json_t *configuration = json_object(), *words = json_object();
     char *text = NULL;
     if (fault && asprintf(&text, "%s `assay explain %s` says more.", fault->advice, id) < 0)
-        text = NULL;
+        text = lacking();
     set(entry, "name", assay_text_json(id));
     set(entry, "shortDescription", message(fault ? fault->definition : about));
     set(entry, "fullDescription", message(fault ? fault->definition : about));
@@ -128,13 +134,13 @@ static json_t *finding(json_t *rules, const assay_result *result, const assay_fi
                  strcmp(class, "UNKNOWN")
                      ? "A fault of the model file or the run"
                      : "Wrong numbers that no class of the table explains") < 0)
-        about = NULL;
+        about = lacking();
     if (asprintf(&text, "%s at %s: %s%s%s", class, *point ? point : "unknown place",
                  assay_summary_sentence(f), f->last_good ? ". Last good point before it: " : "",
                  f->last_good ? f->last_good : "") < 0)
-        text = NULL;
+        text = lacking();
     if (asprintf(&print, "%s|%s|%s", class, f->kind ? f->kind : "", point) < 0)
-        print = NULL;
+        print = lacking();
     json = result_of(rules, result, class, about ? about : class, f->advice, text, point);
     set(prints, "assayFinding/v1", assay_text_json(print ? print : class));
     set(json, "partialFingerprints", prints);
@@ -161,6 +167,8 @@ static void failed_check(json_t *results, json_t *rules, const assay_result *res
                  row->name ? row->name : "") >= 0)
         json_array_append_new(results,
                               result_of(rules, result, id, about, NULL, row->summary, NULL));
+    else
+        lacking();
     free(id);
     free(about);
 }

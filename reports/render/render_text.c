@@ -114,6 +114,8 @@ static void head(const page *p, const assay_result *result)
     if (asprintf(&text, "%s%s%s: %s", either(result->command, "result"), *subject ? " " : "",
                  subject, assay_summary_counts(counts, sizeof counts, result)) >= 0)
         assay_text_wrap(p->out, text, (int)strlen(name) + 2, (int)strlen(name) + 2, p->width);
+    else
+        assay_lack("the first line");
     free(text);
     int shown = result->n_findings > HEAD_FINDINGS ? HEAD_FINDINGS - 1 : result->n_findings;
     for (int i = 0; i < shown; i++)
@@ -134,16 +136,19 @@ static void points(const page *p, const assay_finding *f)
     if (f->points.n < 2)
         return;
     FILE *memory = open_memstream(&text, &n);
-    if (!memory)
+    if (!memory) {
+        assay_lack("a list of points");
         return;
+    }
     int shown =
         p->options->verbose || f->points.n <= LISTED_POINTS ? f->points.n : LISTED_POINTS - 1;
     for (int i = 0; i < shown; i++)
         fprintf(memory, "%s%s", i ? ", " : "", f->points.items[i]);
     if (shown < f->points.n)
         fprintf(memory, " and %d more", f->points.n - shown);
-    fclose(memory);
-    line(p, "points", text);
+    if (fclose(memory) != 0)
+        assay_lack("a list of points");
+    line(p, "points", text ? text : "");
     free(text);
 }
 

@@ -26,6 +26,7 @@ const main_command main_commands[] = {
     {"audit", {"audit", "MODEL", "--quiet"}, 0, NULL},
     {"compare", {"compare", "CANDIDATE", "REFERENCE", "--quiet"}, 0, NULL},
     {"diagnose", {"diagnose", "CANDIDATE", "--model", "MODEL", "--quiet"}, 0, NULL},
+    {"findings", {"diagnose", "FAULTY", "--model", "MODEL", "--report", "@/report"}, 1, "report"},
     {"check", {"check", "MODEL", "--list", "LIST", "--report", "@/report", "--quiet"}, 0, "report"},
     {0}};
 
@@ -63,6 +64,28 @@ static const char *list_path(void)
     return path;
 }
 
+/* A short run with both founding faults. */
+static const char *faulty_path(void)
+{
+    static char path[4096];
+    static child_end end;
+    if (!*path) {
+        snprintf(path, sizeof path, "%s", data_scratch("faulty.h5"));
+        char *model = strdup(data_shipped("glm5-tiny-Q4_K_M.gguf"));
+        const char *const words[] = {"run",       model,
+                                     "--prompt",  "Count",
+                                     "-n",        "1",
+                                     "--capture", path,
+                                     "--plant",   "phantom-output:layer=1",
+                                     "--plant",   "file-order:layer=3",
+                                     "--quiet",   NULL};
+        ck_assert(child_run(&end, words, &(child_options){0}));
+        ck_assert_msg(end.exit == 0, "exit %d: %s", end.exit, end.errors);
+        free(model);
+    }
+    return path;
+}
+
 static void put(char *out, size_t room, const char *word)
 {
     static const char *const shipped[][2] = {{"MODEL", "glm5-tiny-Q4_K_M.gguf"},
@@ -75,6 +98,8 @@ static void put(char *out, size_t room, const char *word)
         }
     if (!strcmp(word, "LIST"))
         snprintf(out, room, "%s", list_path());
+    else if (!strcmp(word, "FAULTY"))
+        snprintf(out, room, "%s", faulty_path());
     else
         snprintf(out, room, "%s%s", *word == '@' ? folder : "", *word == '@' ? word + 1 : word);
 }
@@ -116,8 +141,8 @@ long main_command_count(const main_command *c, const child_options *options)
 static void check_output(const main_command *c, long n, child_end *end)
 {
     child_without_times(end->output);
-    ck_assert_msg(!strcmp(end->output, shown), "%s, %ld shows: %s\nexpected: %s", c->name, n,
-                  end->output, shown);
+    ck_assert_msg(!strcmp(end->output, shown), "%s, %ld shows: %.600s\nexpected: %.600s", c->name,
+                  n, end->output, shown);
 }
 
 bool main_command_under(const main_command *c, long n, const child_options *options)

@@ -9,7 +9,8 @@
 
 typedef struct main_command {
     const char *name;
-    const char *words[16]; /* MODEL, CANDIDATE, RESULT: shipped files; @...: in the folder */
+    const char *words[16]; /* MODEL, CANDIDATE, REFERENCE: shipped files; LIST, FAULTY: made
+                              once; @...: in the folder */
     int healthy_exit;
     const char *whole; /* the file or folder that may be there after a failure; NULL: none */
 } main_command;

@@ -69,6 +69,12 @@ START_TEST(io_diagnose_says_what_failed_and_leaves_none_or_all)
 }
 END_TEST
 
+START_TEST(io_findings_says_what_failed_and_leaves_none_or_all)
+{
+    sweep("findings");
+}
+END_TEST
+
 START_TEST(io_check_says_what_failed_and_leaves_none_or_all)
 {
     sweep("check");
@@ -82,4 +88,5 @@ EXPECT_MAIN("io", io_inspect_says_what_failed_and_leaves_none_or_all,
             io_audit_says_what_failed_and_leaves_none_or_all,
             io_compare_says_what_failed_and_leaves_none_or_all,
             io_diagnose_says_what_failed_and_leaves_none_or_all,
+            io_findings_says_what_failed_and_leaves_none_or_all,
             io_check_says_what_failed_and_leaves_none_or_all)

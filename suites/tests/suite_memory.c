@@ -73,6 +73,12 @@ START_TEST(memory_diagnose_says_what_it_lacks_and_frees_the_rest)
 }
 END_TEST
 
+START_TEST(memory_findings_says_what_it_lacks_and_frees_the_rest)
+{
+    sweep("findings");
+}
+END_TEST
+
 START_TEST(memory_check_says_what_it_lacks_and_frees_the_rest)
 {
     sweep("check");
@@ -86,4 +92,5 @@ EXPECT_MAIN("memory", memory_inspect_says_what_it_lacks_and_frees_the_rest,
             memory_audit_says_what_it_lacks_and_frees_the_rest,
             memory_compare_says_what_it_lacks_and_frees_the_rest,
             memory_diagnose_says_what_it_lacks_and_frees_the_rest,
+            memory_findings_says_what_it_lacks_and_frees_the_rest,
             memory_check_says_what_it_lacks_and_frees_the_rest)
