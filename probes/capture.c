@@ -234,14 +234,26 @@ assay_status assay_capture_value(assay_capture *c, const char *point_name, const
     return within_file(c, assay_capture_write(c, &about, values));
 }
 
-assay_status assay_capture_floor_bf16(assay_capture *c, const char *point_name, double floor)
+/* One number more about a value; nothing where it was not selected, or only its statistics kept. */
+static assay_status put_more(assay_capture *c, const char *point_name, const char *attribute,
+                             hid_t type, const void *number)
 {
     char path[2 * ASSAY_CAPTURE_PATH];
     snprintf(path, sizeof path, "%s/%s", c->group, point_name);
-    if (H5Lexists(c->file, path, H5P_DEFAULT) <= 0) /* not selected, or only its statistics kept */
+    if (H5Lexists(c->file, path, H5P_DEFAULT) <= 0)
         return ASSAY_OK;
-    return within_file(
-        c, assay_h5_put_numbers(c->file, path, "floor_bf16", H5T_NATIVE_DOUBLE, &floor, 1));
+    return within_file(c, assay_h5_put_numbers(c->file, path, attribute, type, number, 1));
+}
+
+assay_status assay_capture_floor_bf16(assay_capture *c, const char *point_name, double floor)
+{
+    return put_more(c, point_name, "floor_bf16", H5T_NATIVE_DOUBLE, &floor);
+}
+
+assay_status assay_capture_rescaled(assay_capture *c, const char *point_name)
+{
+    int32_t one = 1;
+    return put_more(c, point_name, "rescaled", H5T_NATIVE_INT32, &one);
 }
 
 assay_status assay_capture_mark_reference(assay_capture *c, const char *computed_by,

@@ -34,6 +34,7 @@
  *                          ranks / count neighbours hold the same shard
  *       partial            i32 = 1: before the reduction over ranks
  *       rows               i32 [n], tier `rows`: which rows were kept
+ *       rescaled           i32 = 1: an importer multiplied it, so that its bits do not show origin
  *   <point> is a name of point.def ("blk.3.attn.q"), then ".partial" for one rank's value before
  *   the reduction, ".early1" for the same thing one hand-over earlier, ".rank2" for what rank 2
  *   alone saw (in a capture that holds several ranks), in this order.
@@ -100,6 +101,8 @@ assay_status assay_capture_value(assay_capture *capture, const char *point_name,
                                  const assay_buffer *values, assay_dtype origin, double floor);
 /* A second floor of the value written last, for runs in bfloat16. */
 assay_status assay_capture_floor_bf16(assay_capture *capture, const char *point_name, double floor);
+/* The value was multiplied after it was computed: its bits do not show the format of `origin`. */
+assay_status assay_capture_rescaled(assay_capture *capture, const char *point_name);
 /* Marks the file as a reference: who computed it and in what precision; hashes of every dataset are
  * added on finish. */
 assay_status assay_capture_mark_reference(assay_capture *capture, const char *computed_by,

@@ -8,6 +8,7 @@
 
 #include "references/forced_floor.h"
 #include "references/forced_ids.h"
+#include "references/forced_keys.h"
 #include "references/forced_part.h"
 #include "references/forced_pool.h"
 
@@ -295,24 +296,9 @@ static void describe_interval(assay_judged *j, assay_forced *f)
         j->discrete_interval = j->discrete_interval || assay_point_at(points[i])->is_ids;
 }
 
-/* Whether attention over the keys lies in the value's interval. It mixes rows: a NaN of a masked
- * row may reach any other (0 * NaN). */
 static bool covers_attention(assay_forced *f, const assay_judged *j)
 {
-    static const assay_point mixing[] = {ASSAY_POINT_PROBS, ASSAY_POINT_LSE, ASSAY_POINT_KERNEL_OUT,
-                                         ASSAY_POINT_O_LATENT, ASSAY_POINT_INDEX_SCORES};
-    assay_point points[ASSAY_FORCED_INTERVAL + 1];
-    int layers[ASSAY_FORCED_INTERVAL], steps[ASSAY_FORCED_INTERVAL];
-    int n = assay_pass_interval(points, layers, steps, ASSAY_FORCED_INTERVAL, f->passes[j->prompt],
-                                j->step, j->point, j->layer);
-    if (n > ASSAY_FORCED_INTERVAL)
-        n = ASSAY_FORCED_INTERVAL;
-    points[n] = j->point;
-    for (int i = 0; i <= n; i++)
-        for (size_t k = 0; k < sizeof mixing / sizeof *mixing; k++)
-            if (points[i] == mixing[k])
-                return true;
-    return false;
+    return assay_covers_attention(f->passes[j->prompt], j->step, j->point, j->layer);
 }
 
 /* Keeps, cell by cell, whichever of two realisations of the noise is larger. */
@@ -522,6 +508,12 @@ static assay_status judge_step(assay_forced *f, int prompt, int step, bool *nonf
         bool again = before && before->point == list[i]->point && before->layer == list[i]->layer;
         if (!wanted_place(f, prompt, step, list[i])) {
             *nonfinite = *nonfinite || list[i]->n_nan > 0;
+            continue;
+        }
+        if (!again && assay_lacks_keys(f->passes[prompt], f->run, prompt, step, list[i])) {
+            char name[ASSAY_POINT_NAME_BYTES];
+            text_add(&f->unjudged, "%s of step %d: attention reads rows that were not kept",
+                     assay_point_format(name, list[i]->point, list[i]->layer), step);
             continue;
         }
         s = judge_value(f, prompt, step, list[i], again ? before : NULL, nonfinite);

@@ -29,6 +29,8 @@ static assay_status put_seen(assay_capture *c, const assay_run *run, const assay
     assay_buffer buffer = assay_buffer_view(narrow, is_ids ? ASSAY_DTYPE_I32 : ASSAY_DTYPE_F32,
                                             seen->n_dims, seen->dims);
     s = assay_capture_value(c, full, NULL, &buffer, is_ids ? ASSAY_DTYPE_I32 : seen->origin, -1);
+    if (s == ASSAY_OK && seen->is_rescaled)
+        s = assay_capture_rescaled(c, full);
 out:
     free(narrow);
     free(wide);

@@ -207,11 +207,12 @@ assay_status assay_run_open(assay_run **out, const char *const *paths, int n_pat
         ASSAY_GO(assay_run_join_ranks(run));
     if (found && !modules)
         ASSAY_GO(assay_run_split(run));
+    ASSAY_GO(check_prompt(run, o.prompt));
+    ASSAY_GO(keep_step(run, o.step));
+    ASSAY_GO(assay_run_split_rows(run));
     for (int p = 0; p < run->n_prompts; p++)
         for (int k = 0; k < run->prompts[p].n_steps; k++)
             ASSAY_GO(assay_step_close(run, &run->prompts[p].steps[k]));
-    ASSAY_GO(check_prompt(run, o.prompt));
-    ASSAY_GO(keep_step(run, o.step));
     ASSAY_GO(number_entries(run));
 out:
     if (s != ASSAY_OK) {

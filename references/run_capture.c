@@ -187,9 +187,9 @@ static assay_status read_value(reader *r, assay_step_data *step, const char *gro
     ASSAY_TRY(read_source(e, r, path));
     ASSAY_TRY(read_counts(&e->seen, r, path));
     ASSAY_TRY(read_floors(&e->seen, r, path));
-    /* A tier that kept some rows only: statistics, as far as judging goes. */
-    e->seen.has_values = H5Aexists_by_name(r->id, path, "rows", H5P_DEFAULT) <= 0 &&
-                         (!e->source.info.is_virtual || e->source.info.has_sources);
+    ASSAY_TRY(assay_run_read_kept(e, r->run, r->id, path));
+    e->seen.is_rescaled = H5Aexists_by_name(r->id, path, "rescaled", H5P_DEFAULT) > 0;
+    e->seen.has_values = !e->source.info.is_virtual || e->source.info.has_sources;
     if (e->source.info.is_virtual && !e->source.info.has_sources)
         ASSAY_TRY(assay_run_add_note(r->run, "%s: a rank's file is missing", path));
     e->source.path = (char *)path;

@@ -15,7 +15,7 @@ bool assay_run_can_be_cut(const assay_run *run)
     int64_t format = 0;
     char *naming = NULL;
     bool found, named = false;
-    if (run->is_master ||
+    if (run->is_master || run->shows_parts ||
         assay_h5_attr_int(&format, &found, file, "/", "assay_capture") != ASSAY_OK || !found ||
         assay_h5_attr_text(&naming, &named, file, "/", "naming") != ASSAY_OK)
         return false;

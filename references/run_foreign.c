@@ -54,6 +54,15 @@ static assay_status each_row(bool *known, assay_dump *d, int step, const char *n
     return ASSAY_OK;
 }
 
+static assay_status count_rows(assay_dump *d, int step, const char *path)
+{
+    assay_entry e;
+    int64_t n_tokens = assay_dump_step(d, step)->about.n_tokens;
+    ASSAY_TRY(assay_run_read_kept(&e, d->run, d->file, path));
+    d->n_rows = e.n_kept > 0 && e.n_kept < n_tokens ? e.n_kept : n_tokens;
+    return ASSAY_OK;
+}
+
 static assay_status learn(assay_dump *d, int step, const char *name, const assay_name_row *row,
                           int layer, const assay_h5_info *info)
 {
@@ -62,8 +71,8 @@ static assay_status learn(assay_dump *d, int step, const char *name, const assay
     const char *axes = row->layout.axes;
     if (!axes[0] || axes[0] == '>')
         axes = assay_point_at(row->point)->axes;
-    assay_sizes_learn(&d->sizes, axes, info->dims, info->n_dims,
-                      assay_dump_step(d, step)->about.n_tokens);
+    (void)step;
+    assay_sizes_learn(&d->sizes, axes, info->dims, info->n_dims, d->n_rows);
     return ASSAY_OK;
 }
 
@@ -97,6 +106,7 @@ static assay_status learn_sizes(assay_dump *d)
                 continue;
             assay_h5_info info;
             ASSAY_TRY(assay_dump_shape(&info, d, path));
+            ASSAY_TRY(count_rows(d, s, path));
             ASSAY_TRY(each_row(&known, d, s, name, &info, learn));
         }
     }
@@ -107,7 +117,7 @@ static assay_status learn_sizes(assay_dump *d)
     return ASSAY_OK;
 }
 
-/* 16-bit words are of the format that attribute origin names; `rows`: only some were kept. */
+/* 16-bit words are of the format that attribute origin names. */
 static assay_status read_origin(assay_dump *d, assay_entry *e, const char *path)
 {
     const char *origin;
@@ -124,7 +134,6 @@ static assay_status read_origin(assay_dump *d, assay_entry *e, const char *path)
         e->source.packed = type;
     if (!assay_point_at(e->seen.point)->is_ids)
         e->seen.origin = type;
-    e->seen.has_values = H5Aexists_by_name(d->file, path, "rows", H5P_DEFAULT) <= 0;
     return ASSAY_OK;
 }
 
@@ -178,6 +187,7 @@ static assay_status fill_entry(assay_dump *d, int step, const char *path, const 
     e->is_mapped = true;
     e->source.info = *info;
     e->source.packed = ASSAY_DTYPE_COUNT;
+    ASSAY_TRY(assay_run_read_kept(e, d->run, d->file, path));
     if (d->is_capture)
         ASSAY_TRY(read_origin(d, e, path));
     const char *text;
@@ -315,6 +325,8 @@ static assay_status map_step(assay_dump *d, int step, int64_t *position)
         }
         assay_h5_info info;
         ASSAY_TRY(assay_dump_shape(&info, d, path));
+        ASSAY_TRY(count_rows(d, step, path));
+        d->sizes.of['T'] = d->n_rows;
         ASSAY_TRY(each_row(&known, d, step, name, &info, map_row));
         if (!known)
             ASSAY_TRY(assay_run_add_unmapped(d->run, "%s: unknown name (nearest: %s)", path,

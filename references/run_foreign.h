@@ -31,6 +31,7 @@ typedef struct assay_dump {
     char **all; /* every name of the file once, sorted */
     int n_all;
     assay_sizes sizes;
+    int64_t n_rows; /* tokens that the dataset at work keeps: the step's, but for attribute rows */
     /* of the prompt at work */
     assay_prompt_data *prompt;
     int first_step;

@@ -43,6 +43,10 @@ typedef struct assay_entry {
     const int64_t *rows;
     int rows_axis;
     int64_t full_dims[ASSAY_MAX_DIMS];
+    /* which rows were kept (attribute rows), until the step is shown in parts; NULL: all, or the
+     * last ones */
+    const int32_t *kept;
+    int64_t n_kept;
 } assay_entry;
 
 #define ASSAY_SHARD_UNKNOWN (-2)
@@ -73,7 +77,8 @@ struct assay_run {
     assay_profile profile;
     assay_run_file *files;
     int n_files;
-    bool is_master; /* shards are put together in the file already */
+    bool shows_parts; /* its steps are not those of the file (run_rows.c) */
+    bool is_master;   /* shards are put together in the file already */
     assay_prompt_data *prompts;
     int n_prompts;
     char **unmapped, **notes;
@@ -122,7 +127,12 @@ assay_status assay_run_open_foreign(assay_run *run, int file, const assay_run_op
 assay_status assay_run_join_ranks(assay_run *run);
 /* Before steps are closed: each sequence of a batch as a prompt of its own. */
 assay_status assay_run_split(assay_run *run);
-/* Before that, of a foreign dump: leaves out steps that do not follow the ones before. */
+/* Behind these: steps with values of which some rows were kept, in parts. */
+assay_status assay_run_split_rows(assay_run *run);
+/* Attribute rows of a value. */
+assay_status assay_run_read_kept(assay_entry *entry, assay_run *run, hid_t file, const char *path);
+/* Before the ranks are joined, of a foreign dump: leaves out steps that do not follow the ones
+ * before. */
 assay_status assay_run_settle_steps(assay_run *run);
 /* The prompt of this name; NULL: none. */
 assay_prompt_data *assay_run_prompt_named(const assay_run *run, const char *name);

@@ -119,6 +119,18 @@ static assay_status read_parts(double *out, const assay_run *run, const assay_en
     return ASSAY_OK;
 }
 
+static assay_status read_whole(double *out, const assay_run *run, const assay_entry *e);
+
+/* The value that is laid under, all rows of it. */
+static assay_status read_base(double *out, const assay_run *run, const assay_entry *base)
+{
+    if (!base->rows)
+        return assay_run_read(out, run, &base->seen);
+    if (run->marks_reads)
+        assay_run_mark(run, &base->seen);
+    return read_whole(out, run, base);
+}
+
 static assay_status read_whole(double *out, const assay_run *run, const assay_entry *e)
 {
     double *in, *base = NULL;
@@ -131,7 +143,7 @@ static assay_status read_whole(double *out, const assay_run *run, const assay_en
     if (s == ASSAY_OK && e->base) {
         s = assay_alloc(&base, (size_t)assay_plan_n_out(&e->plan), sizeof *base, "values");
         if (s == ASSAY_OK)
-            s = assay_run_read(base, run, &e->base->seen);
+            s = read_base(base, run, e->base);
         if (s == ASSAY_OK)
             assay_plan_overlay(out, base, &e->plan);
         free(base);

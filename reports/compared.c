@@ -165,6 +165,13 @@ void assay_result_add_agreement(assay_result *result, const assay_comparison *co
     json_object_set_new(result->extra, "agreement", json);
 }
 
+assay_status assay_result_add_run_notes(assay_result *result, const assay_run *run)
+{
+    for (int i = 0; i < assay_run_n_notes(run); i++)
+        ASSAY_TRY(assay_strings_add(&result->notes, "%s", assay_run_note_at(run, i)));
+    return ASSAY_OK;
+}
+
 assay_status assay_result_add_comparison(assay_result *result, const assay_comparison *comparison,
                                          const assay_run *candidate, const char *reproduce)
 {
@@ -176,6 +183,7 @@ assay_status assay_result_add_comparison(assay_result *result, const assay_compa
         result->inconclusive = true;
         ASSAY_TRY(assay_strings_add(&result->notes, "not a pass: %s", open));
     }
+    ASSAY_TRY(assay_result_add_run_notes(result, candidate));
     for (int i = 0; i < assay_comparison_n_notes(comparison); i++)
         ASSAY_TRY(assay_strings_add(&result->notes, "%s", assay_comparison_note_at(comparison, i)));
     for (int i = 0; i < assay_comparison_n(comparison); i++) {

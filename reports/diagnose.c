@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reports/compared.h"
 #include "reports/diagnose_pictures.h"
 #include "reports/diagnose_private.h"
 #include "reports/home_ranks.h"
@@ -267,6 +268,7 @@ static assay_status add_notes(assay_result *result, const assay_diagnosis *d)
     if (info->profile)
         ASSAY_TRY(
             assay_strings_add(&result->notes, "conventions assumed: %s", info->profile->about));
+    ASSAY_TRY(assay_result_add_run_notes(result, assay_forced_run(d->forced)));
     for (int i = 0; i < n_unjudged; i++)
         ASSAY_TRY(add_unjudged(result, d->forced, i));
     for (int i = 0; i < assay_forced_n_notes(d->forced); i++)

@@ -31,6 +31,8 @@ assay_status capture_planted(const char *capture, const char *model, const int32
 assay_status capture_injected(const char *capture, const char *model, const int32_t *tokens, int n,
                               int n_new, assay_dtype dtype, const assay_seam_setting *settings,
                               int n_settings, assay_tap_fn *inject, void *user);
+/* What the captures that follow keep; NULL: everything. */
+void capture_tier(const char *name);
 /* Findings as one text, for messages: "FUSED-ORDER at blk.0.attn.q_a (parts exchanged); ...". */
 const char *diagnosed_text(const assay_result *result);
 /* A finding of one of the classes ("UNWRITTEN|BUFFER") that names the point ("attn.proj", in some

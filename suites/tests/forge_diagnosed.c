@@ -17,6 +17,13 @@ assay_status capture_planted(const char *capture, const char *model, const int32
                             NULL);
 }
 
+static const char *tier;
+
+void capture_tier(const char *name)
+{
+    tier = name;
+}
+
 assay_status capture_injected(const char *capture, const char *model, const int32_t *tokens, int n,
                               int n_new, assay_dtype dtype, const assay_seam_setting *settings,
                               int n_settings, assay_tap_fn *inject, void *user)
@@ -37,7 +44,8 @@ assay_status capture_injected(const char *capture, const char *model, const int3
                                  .mode = "eager",
                                  .n_ranks = 1};
     assay_engine_options options = assay_engine_options_default();
-    ASSAY_GO(assay_capture_create(&c, capture, &about, NULL));
+    assay_capture_options kept = {.tier = tier};
+    ASSAY_GO(assay_capture_create(&c, capture, &about, &kept));
     ASSAY_GO(assay_capture_prompt(c, "default", NULL, tokens, n));
     options.dtype = dtype;
     options.max_positions = n + n_new;

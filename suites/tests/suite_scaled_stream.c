@@ -8,6 +8,7 @@
 #include "diagnosed.h"
 #include "engine/base/number.h"
 #include "expect.h"
+#include "references/import.h"
 
 #define SCALE 2.5 /* of the shipped model */
 
@@ -165,5 +166,40 @@ START_TEST(a_scaled_stream_is_found_with_its_factor_where_it_is_not)
 }
 END_TEST
 
-EXPECT_MAIN("scaled_stream", a_scaled_stream_is_undone_where_the_profile_says_so,
+/* Values that were multiplied are no float16 numbers any more, and a capture says which they are.
+ */
+START_TEST(a_scaled_stream_is_judged_alike_from_its_import)
+{
+    char copy[600];
+    const char *path = copy, *from = dump;
+    assay_import_result counts;
+    assay_run_options how = assay_run_options_default();
+    assay_run_sizes sizes;
+    assay_hparams hp;
+    assay_gguf *file;
+    assay_run *run;
+    make_files();
+    snprintf(copy, sizeof copy, "%s", data_scratch("imported.h5"));
+    EXPECT_OK(assay_gguf_open(&file, model));
+    EXPECT_OK(assay_hparams_read(&hp, file));
+    sizes = assay_run_sizes_of(&hp);
+    how.sizes = &sizes;
+    EXPECT_OK(assay_run_open(&run, &from, 1, &how));
+    EXPECT_OK(assay_import_run(&counts, run, copy, NULL));
+    assay_run_close(run);
+    EXPECT_OK(assay_run_open(&run, &path, 1, NULL));
+    ck_assert(assay_run_find(run, 0, 0, ASSAY_POINT_ATTN_RESID, 1)->is_rescaled);
+    ck_assert(assay_run_find(run, 0, 0, ASSAY_POINT_MOE_ROUTED, 1)->is_rescaled);
+    ck_assert(!assay_run_find(run, 0, 0, ASSAY_POINT_FFN_NORM, 1)->is_rescaled);
+    assay_run_close(run);
+    EXPECT_OK(diagnosed(&result, copy, model));
+    ck_assert_int_gt(result.n_judged, 60);
+    ck_assert_msg(result.n_findings == 0, "%s", diagnosed_text(&result));
+    assay_result_clear(&result);
+    assay_gguf_close(file);
+}
+END_TEST
+
+EXPECT_MAIN("scaled_stream", a_scaled_stream_is_judged_alike_from_its_import,
+            a_scaled_stream_is_undone_where_the_profile_says_so,
             a_scaled_stream_is_found_with_its_factor_where_it_is_not)

@@ -302,6 +302,7 @@ class _Writer:
             self.group.attrs["first_position"] = np.int64(first_position)
             self.group.attrs["n_tokens"] = np.int64(len(tokens))
             self.group["tokens"] = tokens
+            self.n_tokens = len(tokens)
         self.waiting = []
         for names, steps, row, checksum in self.on_device:
             self.rows += zip(names, steps, row.cpu().numpy(), (int(c) & MASK for c in checksum.cpu().numpy()))
@@ -333,9 +334,9 @@ class _Writer:
         if self.tier not in ("rows", "full") or name in self.group:
             return
         kept = None
-        axis = 1 if words.ndim > 2 and words.shape[0] == 1 else 0
-        if self.tier == "rows" and words.ndim and words.shape[axis] > 4:
-            n = words.shape[axis]
+        n = self.n_tokens
+        if self.tier == "rows" and n > 4 and n in words.shape:
+            axis = words.shape.index(n)
             kept = np.array([0, 1, n - 2, n - 1], np.int32)
             words = np.take(words, kept, axis)
         if self.budget is not None and self.used + words.nbytes > self.budget:
