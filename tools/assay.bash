@@ -6,7 +6,7 @@ _assay() {
     *:check) words="--help --reference --twin --against --list --sign --repro --budget --backend --path --dtype --products --ranks --experts --graph --chunk --cache --pages --key-split --pad --batch-invariant --plant --step --profile --names --report --json -q --quiet -v --verbose --threads" ;;
     *:run) words="--help -n --new --capture --points --tier --budget --draft -p --prompt --tokens --backend --path --dtype --products --ranks --experts --graph --chunk --cache --pages --key-split --pad --batch-invariant --plant --json -q --quiet -v --verbose --threads" ;;
     *:reference) words="--help -o --output -n --new --layers --points --path --conventions --no-floor --memory -p --prompt --tokens --json -q --quiet -v --verbose --threads" ;;
-    *:compare) words="--help --twin --step --profile --names --report --json -q --quiet -v --verbose --threads" ;;
+    *:compare) words="--help --twin --model --step --profile --names --report --json -q --quiet -v --verbose --threads" ;;
     *:diagnose) words="--help --model --layers --repro --step --profile --names --report --json -q --quiet -v --verbose --threads" ;;
     *:audit) words="--help --ranks --loaded --against --report --json -q --quiet -v --verbose --threads" ;;
     *:import) words="--help -o --output --points --tier --budget --step --profile --names --json -q --quiet -v --verbose --threads" ;;

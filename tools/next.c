@@ -15,6 +15,17 @@ static assay_status add(json_t *list, const char *line)
     return ASSAY_OK;
 }
 
+static void add_model(char *line, size_t room, const char *before, const char *model)
+{
+    size_t n = strlen(line);
+    snprintf(line + n, room - n, "%s", before);
+    n = strlen(line);
+    if (model)
+        assay_option_word(line + n, room - n, model);
+    else
+        snprintf(line + n, room - n, "MODEL.gguf");
+}
+
 /* The row of the first bad element, where the first axis has rows of tokens. */
 static void add_row(char *line, size_t room, const assay_finding *f)
 {
@@ -33,7 +44,7 @@ static assay_status add_show(json_t *list, const assay_finding *f, const char *c
     assay_option_word(line + strlen(line), sizeof line - strlen(line), captures[0]);
     snprintf(line + strlen(line), sizeof line - strlen(line), " %s", f->point);
     add_row(line, sizeof line, f);
-    if (reference || model) {
+    if (reference || model) { /* beside the reference where there is one */
         strcat(line, reference ? " --reference " : " --model ");
         assay_option_word(line + strlen(line), sizeof line - strlen(line),
                           reference ? reference : model);
@@ -64,7 +75,7 @@ assay_status assay_next(assay_result *result, const assay_options *options,
     if (reference && n == 1) {
         strcpy(line, "assay diagnose ");
         assay_option_word(line + strlen(line), sizeof line - strlen(line), captures[0]);
-        strcat(line, " --model MODEL.gguf");
+        add_model(line, sizeof line, " --model ", model);
         ASSAY_GO(add(list, line));
     } else if (model && can && !bundled) {
         snprintf(line, sizeof line, "%s --repro DIR", options->again);
@@ -77,20 +88,28 @@ out:
     return s;
 }
 
-assay_status assay_next_full(assay_result *result, assay_point point, int layer)
+assay_status assay_next_full(assay_result *result, const char *model, const char *sketches,
+                             const char *prompt, assay_point point, int layer)
 {
-    char where[64], line[512];
+    char where[64], source[4096], line[8192] = "assay run ";
     json_t *list = json_array();
     assay_status s = ASSAY_OK;
     if (layer < 0)
         snprintf(where, sizeof where, "point=%s", assay_point_at(point)->name);
     else
         snprintf(where, sizeof where, "layer=%d-%d", layer > 0 ? layer - 1 : 0, layer);
-    snprintf(line, sizeof line,
-             "assay run MODEL.gguf --tokens IDS --capture FULL.h5 --points \"%s\" --tier full",
-             where);
+    add_model(line, sizeof line, "", model);
+    snprintf(source, sizeof source, "%.3000s:%.1000s", sketches, prompt);
+    strcat(line, " --tokens ");
+    assay_option_word(line + strlen(line), sizeof line - strlen(line), source);
+    snprintf(line + strlen(line), sizeof line - strlen(line),
+             " --capture FULL.h5 --points \"%s\" --tier full", where);
     ASSAY_GO(add(list, line));
-    ASSAY_GO(add(list, "assay diagnose FULL.h5 --model MODEL.gguf"));
+    snprintf(line, sizeof line, "assay diagnose FULL.h5");
+    add_model(line, sizeof line, " --model ", model);
+    if (layer >= 0)
+        snprintf(line + strlen(line), sizeof line - strlen(line), " --layers %d-%d", layer, layer);
+    ASSAY_GO(add(list, line));
     if (json_object_set(result->extra, "next", list))
         s = assay_fail(ASSAY_NO_MEMORY, "no memory for the next commands");
 out:

@@ -110,9 +110,56 @@ static assay_status parse_ids(assay_ids *ids, const char *text, const char *path
     return ASSAY_OK;
 }
 
+/* FILE or FILE:PROMPT, by the first bytes of HDF5. */
+static bool is_capture(const char *path)
+{
+    static const char magic[8] = "\x89HDF\r\n\x1a\n";
+    char name[4096], head[sizeof magic];
+    const char *colon = strrchr(path, ':');
+    FILE *file = fopen(path, "rb");
+    if (!file && colon) {
+        snprintf(name, sizeof name, "%.*s", (int)(colon - path), path);
+        file = fopen(name, "rb");
+    }
+    bool found =
+        file && fread(head, 1, sizeof head, file) == sizeof head && !memcmp(head, magic, 8);
+    if (file)
+        fclose(file);
+    return found;
+}
+
+static assay_status take_prompt(assay_ids *ids, const char *path, int64_t n_vocab)
+{
+    assay_run_options r = assay_run_options_default();
+    assay_run *run = NULL;
+    assay_status s;
+    ASSAY_GO(assay_run_open(&run, &path, 1, &r));
+    if (assay_run_n_prompts(run) != 1) {
+        s = assay_fail(ASSAY_USAGE, "'%s' holds %d prompts: name one, FILE:PROMPT", path,
+                       assay_run_n_prompts(run));
+        goto out;
+    }
+    const assay_run_prompt *p = assay_run_prompt_at(run, 0);
+    for (int64_t i = 0; i < p->n_tokens; i++)
+        if (p->tokens[i] < 0 || p->tokens[i] >= n_vocab)
+            ASSAY_GO(assay_fail(ASSAY_BAD_FILE,
+                                "'%s': token %lld is %d, the model has ids 0 to %lld", path,
+                                (long long)i, p->tokens[i], (long long)n_vocab - 1));
+    if (!p->n_tokens)
+        ASSAY_GO(assay_fail(ASSAY_BAD_FILE, "'%s': holds no token ids", path));
+    ASSAY_GO(assay_alloc(&ids->ids, (size_t)p->n_tokens, sizeof *ids->ids, "token ids"));
+    memcpy(ids->ids, p->tokens, (size_t)p->n_tokens * sizeof *ids->ids);
+    ids->n = p->n_tokens;
+out:
+    assay_run_close(run);
+    return s;
+}
+
 assay_status assay_ids_read(assay_ids *ids, const char *path, int64_t n_vocab)
 {
-    char *text;
+    char *text = NULL;
+    if (is_capture(path))
+        return take_prompt(ids, path, n_vocab);
     ASSAY_TRY(read_all(&text, path));
     assay_status s = parse_ids(ids, text, path, n_vocab);
     free(text);

@@ -68,7 +68,8 @@ static const struct argp_option engine_options[] = {
 
 static const struct argp_option prompt_options[] = {
     {"prompt", 'p', "TEXT", 0, "The prompt", 0},
-    {"tokens", KEY_TOKENS, "FILE", 0, "The prompt as token ids: numbers, or a JSON list", 0},
+    {"tokens", KEY_TOKENS, "FILE", 0,
+     "The prompt as token ids: numbers, a JSON list, or a capture whose prompt is taken", 0},
     {0}};
 
 static const struct argp_option capture_options[] = {

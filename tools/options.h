@@ -139,7 +139,8 @@ assay_status assay_options_engine(assay_engine_options *out, assay_options *opti
 assay_status assay_options_prompt(assay_ids *ids, const char **text, const assay_options *options,
                                   const assay_tokenizer *tokenizer, int64_t n_vocab);
 /* Ids from a file: numbers with blanks or commas between them, "[1, 2]" as well as "1
- * 2". n_vocab: bound of the ids. */
+ * 2"; or the prompt of a capture (FILE:PROMPT where it holds several). n_vocab: bound of the ids.
+ */
 assay_status assay_ids_read(assay_ids *ids, const char *path, int64_t n_vocab);
 
 /* Opens captures with --step, --profile and --names applied. */
@@ -158,9 +159,10 @@ assay_status assay_result_describe_model(assay_result *result, const assay_gguf 
 assay_status assay_next(assay_result *result, const assay_options *options,
                         const char *const *captures, int n, const char *reference,
                         const char *model);
-/* The commands that capture the values of a point's layer and of the one before, and diagnose them.
- */
-assay_status assay_next_full(assay_result *result, assay_point point, int layer);
+/* The commands that run the prompt of a capture of sketches again, keep the values of a point's
+ * layer and of the one before, and diagnose them. model NULL: not known. */
+assay_status assay_next_full(assay_result *result, const char *model, const char *sketches,
+                             const char *prompt, assay_point point, int layer);
 
 /* The command's end: prints the result on stdout (text or JSON), writes --report, clears the
  * result, returns the exit status. */

@@ -115,11 +115,20 @@ static void expect_note(const assay_result *result, const char *words)
     ck_abort_msg("no note says '%s'", words);
 }
 
+/* The rows that judge what was captured. */
+static void judge_ops(assay_check_options *o)
+{
+    static const char *const rows[] = {"probe", "ops", "reference"};
+    o->rows = rows;
+    o->n_rows = sizeof rows / sizeof *rows;
+}
+
 START_TEST(a_healthy_run_beyond_the_budget_ends_after_its_sketches)
 {
     assay_result result;
     assay_check_options o = shipped();
     o.budget_bytes = 1 << 20;
+    judge_ops(&o);
     EXPECT_OK(assay_result_init(&result, "check"));
     EXPECT_OK(assay_check_run(&result, &o));
     expect_note(&result, "none called for values");
@@ -145,6 +154,7 @@ START_TEST(both_founding_faults_are_found_in_two_stages)
     o.plants = plants;
     o.n_plants = 2;
     o.budget_bytes = 1 << 20;
+    judge_ops(&o);
     EXPECT_OK(assay_result_init(&result, "check"));
     EXPECT_OK(assay_check_run(&result, &o));
     expect_note(&result, "then values of layers 1, 3 were captured");
@@ -187,10 +197,8 @@ START_TEST(ranks_beyond_the_budget_are_compared_at_their_end)
 {
     assay_result result;
     assay_check_options o = shipped();
-    const char *rows[] = {"ops", "reference"};
     o.n_ranks = 2;
-    o.rows = rows;
-    o.n_rows = 2;
+    judge_ops(&o);
     o.budget_bytes = 4 << 20;
     EXPECT_OK(assay_result_init(&result, "check"));
     EXPECT_OK(assay_check_run(&result, &o));

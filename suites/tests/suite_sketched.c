@@ -11,7 +11,7 @@
 
 #define PLANT "gate-up-order:layer=2"
 
-static char model[600], ids[600], reference[600], sketches[600], full[600];
+static char model[600], ids[600], reference[600], sketches[600], full[600], prompt[700];
 static child_end end;
 
 static int call(const char *const *words)
@@ -45,7 +45,7 @@ static int compare_sketches(const char *plant)
         call((const char *const[]){"run", model, "--tokens", ids, "-n", "1", "--capture", sketches,
                                    "--tier", "sketch", plant ? "--plant" : NULL, plant, NULL});
     ck_assert_msg(exit == 0, "exit %d: %s", exit, end.errors);
-    return call((const char *const[]){"compare", sketches, reference, NULL});
+    return call((const char *const[]){"compare", sketches, reference, "--model", model, NULL});
 }
 
 START_TEST(sketches_of_a_healthy_run_agree)
@@ -62,11 +62,14 @@ START_TEST(sketches_lead_to_the_values_that_name_the_cause)
     int exit = compare_sketches(PLANT);
     ck_assert_msg(exit == 1, "exit %d: %s %s", exit, end.output, end.errors);
     ck_assert_msg(strstr(end.output, "--points \"layer=1-2\" --tier full"), "%s", end.output);
-    ck_assert_int_eq(call((const char *const[]){"run", model, "--tokens", ids, "-n", "1",
+    ck_assert_msg(strstr(end.output, "MODEL.gguf") == NULL, "%s", end.output);
+    snprintf(prompt, sizeof prompt, "%s:default", sketches);
+    ck_assert_msg(strstr(end.output, prompt), "%s", end.output);
+    ck_assert_int_eq(call((const char *const[]){"run", model, "--tokens", prompt, "-n", "1",
                                                 "--capture", full, "--points", "layer=1-2",
                                                 "--tier", "full", "--plant", PLANT, NULL}),
                      0);
-    exit = call((const char *const[]){"diagnose", full, "--model", model, NULL});
+    exit = call((const char *const[]){"diagnose", full, "--model", model, "--layers", "2-2", NULL});
     ck_assert_int_eq(exit, 1);
     ck_assert_msg(strstr(end.output, "FUSED-ORDER"), "%s", end.output);
 }
