@@ -268,6 +268,7 @@ assay_status assay_capture_mark_reference(assay_capture *c, const char *computed
 
 static assay_status put_dropped(assay_capture *c)
 {
+    int64_t totals[3] = {c->n_dropped + c->n_more_dropped, c->dropped_bytes, c->budget};
     if (!c->n_dropped)
         return ASSAY_OK;
     if (c->n_more_dropped) {
@@ -283,7 +284,9 @@ static assay_status put_dropped(assay_capture *c)
     int64_t n = c->n_dropped;
     assay_status s = assay_h5_put_dataset(c->file, "/dropped", type, 1, &n, c->dropped);
     H5Tclose(type);
-    return s;
+    return s == ASSAY_OK
+               ? assay_h5_put_numbers(c->file, "/dropped", "totals", H5T_NATIVE_INT64, totals, 3)
+               : s;
 }
 
 static assay_status close_file(assay_capture *c)

@@ -44,7 +44,8 @@
  *       stats/checksum     u64 [n]
  *       sketch/row         i32 [m, 2]: row of stats, group of 32 rows
  *       sketch/values      f32 [m, 256]                  (probes/recorder.h)
- *   /dropped               strings: what a byte budget left out, and why
+ *   /dropped               strings: what a byte budget left out, and why; attribute totals, i64
+ * [3]: how many values and sketches, their bytes, the budget
  *
  * A reference adds attributes reference (i32 1), computed_by, precision, and per dataset sha256 and
  * floor (f64: noise floor of the point in float32, relative L2) and
@@ -81,7 +82,8 @@ assay_status assay_capture_name_parse(assay_point *point, int *layer, bool *part
 typedef struct assay_capture_options {
     const char *selector; /* "layer=0-3 point=attn.*"; NULL: everything (probes/selector.h) */
     const char *tier;     /* "stats", "sketch", "rows", "full"; NULL: full */
-    int64_t budget_bytes; /* 0: none */
+    int64_t budget_bytes; /* of values and sketches, which are kept in order until it is used up; of
+                             the others the statistics stay. 0: none */
 } assay_capture_options;
 
 assay_status assay_capture_create(assay_capture **out, const char *path,

@@ -39,7 +39,7 @@ struct assay_capture {
     int64_t n_table; /* rows already in the file, of the prompt */
     char **dropped;
     int n_dropped;
-    int64_t n_more_dropped;
+    int64_t n_more_dropped, dropped_bytes;
     bool is_reference;
     int n_ranks, rank;
 };

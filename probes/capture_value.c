@@ -157,6 +157,7 @@ static assay_status dense_of(assay_buffer *out, void **owned, const assay_buffer
 
 static assay_status drop(assay_capture *c, const char *path, int64_t bytes)
 {
+    c->dropped_bytes += bytes;
     if (c->n_dropped == MAX_DROPPED) {
         c->n_more_dropped++;
         return ASSAY_OK;
@@ -197,23 +198,49 @@ static assay_status put_about(assay_capture *c, const char *path, const assay_va
     return ASSAY_OK;
 }
 
+/* Whether the budget still has room for so many bytes, which are then taken from it; else they are
+ * listed. */
+static assay_status take_room(bool *fits, assay_capture *c, const char *path, int64_t bytes)
+{
+    *fits = c->budget <= 0 || c->used + bytes <= c->budget;
+    if (!*fits)
+        return drop(c, path, bytes);
+    c->used += bytes;
+    return ASSAY_OK;
+}
+
 static assay_status put_value(assay_capture *c, const assay_value_about *about,
                               const assay_recorded *kept, assay_dtype dtype)
 {
     char path[2 * ASSAY_CAPTURE_PATH];
     int64_t count = 1;
+    bool fits = true;
     for (int i = 0; i < kept->n_dims; i++)
         count *= kept->dims[i];
     int64_t bytes = count * (int64_t)assay_dtype_bytes(dtype);
     snprintf(path, sizeof path, "%s/%s", c->group, about->name);
-    if (c->budget > 0 && c->used + bytes > c->budget)
-        return drop(c, path, bytes);
     if (H5Lexists(c->file, path, H5P_DEFAULT) > 0)
         return assay_fail(ASSAY_BAD_FILE, "'%s' was shown twice in one step", path);
+    ASSAY_TRY(take_room(&fits, c, path, bytes));
+    if (!fits)
+        return ASSAY_OK;
     ASSAY_TRY(assay_h5_put_dataset(c->file, path, assay_h5_type(dtype), kept->n_dims, kept->dims,
                                    kept->values));
-    c->used += bytes;
     return put_about(c, path, about, kept);
+}
+
+static assay_status budget_sketch(assay_capture *c, const char *name, assay_recorded *kept)
+{
+    char path[2 * ASSAY_CAPTURE_PATH];
+    bool fits = true;
+    if (kept->n_groups == 0)
+        return ASSAY_OK;
+    snprintf(path, sizeof path, "%s/%s, its sketch", c->group, name);
+    ASSAY_TRY(
+        take_room(&fits, c, path, kept->n_groups * ASSAY_SKETCH_N * (int64_t)sizeof *kept->sketch));
+    if (!fits)
+        kept->n_groups = 0;
+    return ASSAY_OK;
 }
 
 assay_status assay_capture_write(assay_capture *c, const assay_value_about *about,
@@ -224,6 +251,8 @@ assay_status assay_capture_write(assay_capture *c, const assay_value_about *abou
     ASSAY_TRY(dense_of(&dense, &owned, values));
     assay_recorded kept = {.n_dims = 0};
     assay_status s = assay_record(&kept, c->recorder, &dense);
+    if (s == ASSAY_OK)
+        s = budget_sketch(c, about->name, &kept);
     if (s == ASSAY_OK)
         s = add_row(c, about->name, &kept);
     if (s == ASSAY_OK && kept.values)

@@ -408,10 +408,32 @@ static assay_status read_prompt(reader *r, const char *name)
     return s;
 }
 
+/* What a byte budget left out. */
+static assay_status note_dropped(reader *r)
+{
+    int64_t *totals = NULL, n = 0;
+    bool found = false;
+    if (assay_h5_kind(r->id, "/dropped") != 'd')
+        return ASSAY_OK;
+    ASSAY_TRY(assay_h5_attr_ints(&totals, &n, &found, r->id, "/dropped", "totals"));
+    assay_status s =
+        found && n == 3
+            ? assay_run_add_note(r->run,
+                                 "%s: its budget of %.4g MB left out %lld values or sketches of "
+                                 "%.4g MB: of these it has the statistics alone",
+                                 r->run->files[r->file].path, (double)totals[2] * 1e-6,
+                                 (long long)totals[0], (double)totals[1] * 1e-6)
+            : assay_run_add_note(r->run, "%s: its budget left values out",
+                                 r->run->files[r->file].path);
+    free(totals);
+    return s;
+}
+
 assay_status assay_run_open_capture(assay_run *run, int file, const assay_run_options *options)
 {
     reader r = {run, options, file, run->files[file].id};
     ASSAY_TRY(file == 0 ? read_about(&r) : check_about(&r));
+    ASSAY_TRY(note_dropped(&r));
     assay_h5_names prompts;
     ASSAY_TRY(assay_h5_list(&prompts, r.id, "/prompts"));
     assay_status s = ASSAY_OK;

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reports/run_notes.h"
 #include "suites/check_stages.h"
 #include "suites/describe_model.h"
 
@@ -63,12 +64,14 @@ assay_status assay_check_say(assay_check_row *row, assay_verdict verdict, const 
     return ASSAY_OK;
 }
 
-static assay_status open_reference(assay_run **out, const char *path,
-                                   const assay_check_options *options)
+static assay_status open_reference(assay_run **out, assay_check_context *c, const char *path)
 {
     assay_run_options r = assay_run_options_default();
-    r.profile = options->profile;
-    return path ? assay_run_open(out, &path, 1, &r) : ASSAY_OK;
+    r.profile = c->options->profile;
+    if (!path)
+        return ASSAY_OK;
+    ASSAY_TRY(assay_run_open(out, &path, 1, &r));
+    return assay_result_add_run_notes(c->result, *out);
 }
 
 /* A model that does not open is a finding of row `weights` or `config`, not a broken check. */
@@ -198,8 +201,8 @@ static assay_status open_all(assay_check_context *c)
 {
     ASSAY_TRY(hash_model(c));
     ASSAY_TRY(assay_describe_model(c->result, c->file, c->sha256[0] ? c->sha256 : NULL));
-    ASSAY_TRY(open_reference(&c->reference, c->options->reference_path, c->options));
-    ASSAY_TRY(open_reference(&c->twin, c->options->twin_path, c->options));
+    ASSAY_TRY(open_reference(&c->reference, c, c->options->reference_path));
+    ASSAY_TRY(open_reference(&c->twin, c, c->options->twin_path));
     ASSAY_TRY(open_model(c));
     ASSAY_TRY(make_plants(c));
     return choose_prompts(c);

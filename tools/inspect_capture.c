@@ -1,5 +1,6 @@
 #include <stdio.h>
 
+#include "reports/text.h"
 #include "tools/inspect.h"
 
 static json_t *dims_of(const assay_seen *seen)
@@ -55,14 +56,17 @@ assay_status assay_inspect_capture(json_t **out, const assay_options *options)
     json_t *prompts = json_array();
     for (int i = 0; i < assay_run_n_prompts(run); i++)
         json_array_append_new(prompts, prompt_row(run, i));
+    json_t *notes = json_array();
+    for (int i = 0; i < assay_run_n_notes(run); i++)
+        json_array_append_new(notes, assay_text_json(assay_run_note_at(run, i)));
     *out = json_pack(
-        "{s:s, s:s, s:s, s:s?, s:s, s:s, s:s, s:s, s:s, s:s, s:b, s:b, s:i, s:s?, s:i, s:o}",
+        "{s:s, s:s, s:s, s:s?, s:s, s:s, s:s, s:s, s:s, s:s, s:b, s:b, s:i, s:s?, s:i, s:o, s:o}",
         "assay", ASSAY_VERSION, "command", "inspect", "kind", "capture", "path", a->path,
         "producer", a->producer, "producer_version", a->producer_version, "architecture",
         a->architecture, "model_sha256", a->model_sha256, "dtype", assay_dtype_name(a->dtype),
         "attention_path", a->attention_path, "complete", a->is_complete, "reference",
         a->is_reference, "ranks", a->n_ranks, "profile", a->profile ? a->profile->name : NULL,
-        "unmapped", a->n_unmapped, "prompts", prompts);
+        "unmapped", a->n_unmapped, "prompts", prompts, "notes", notes);
     assay_run_close(run);
     return *out ? ASSAY_OK
                 : assay_fail(ASSAY_NO_MEMORY, "'%s': no memory to list it", options->args[0]);

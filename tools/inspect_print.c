@@ -111,9 +111,25 @@ static void print_points(const json_t *points)
     }
 }
 
+static void print_step(size_t index, const json_t *step, const json_t *points)
+{
+    const json_t *p;
+    size_t i, n_bare = 0;
+    json_array_foreach(points, i, p)
+    {
+        n_bare += !json_is_true(json_object_get(p, "values"));
+    }
+    printf("    step %zu: %s of %lld token%s from position %lld, %zu values", index,
+           str(step, "phase"), num(step, "n_tokens"), plural(num(step, "n_tokens")),
+           num(step, "first_position"), json_array_size(points));
+    if (n_bare)
+        printf(", %zu of them as statistics only", n_bare);
+    putchar('\n');
+}
+
 static void print_capture(const json_t *found, bool verbose)
 {
-    const json_t *p, *step;
+    const json_t *p, *step, *note;
     size_t i, s;
     const char *version = json_string_value(json_object_get(found, "producer_version"));
     printf("%s: capture by %s%s%s, architecture %s, %s, path %s, %lld rank%s%s%s\n",
@@ -124,6 +140,10 @@ static void print_capture(const json_t *found, bool verbose)
            json_is_true(json_object_get(found, "complete")) ? "" : ", INCOMPLETE");
     printf("  model SHA-256 %s; profile %s; %lld datasets not mapped\n", str(found, "model_sha256"),
            str(found, "profile"), num(found, "unmapped"));
+    json_array_foreach(json_object_get(found, "notes"), i, note)
+    {
+        printf("  %s\n", json_string_value(note));
+    }
     json_array_foreach(json_object_get(found, "prompts"), i, p)
     {
         const json_t *steps = json_object_get(p, "steps");
@@ -135,9 +155,7 @@ static void print_capture(const json_t *found, bool verbose)
         {
             const json_t *points = json_object_get(step, "points");
             if (s < 3 || verbose)
-                printf("    step %zu: %s of %lld token%s from position %lld, %zu values\n", s,
-                       str(step, "phase"), num(step, "n_tokens"), plural(num(step, "n_tokens")),
-                       num(step, "first_position"), json_array_size(points));
+                print_step(s, step, points);
             if (verbose)
                 print_points(points);
         }

@@ -238,10 +238,29 @@ START_TEST(capture_keeps_its_budget_and_says_what_it_dropped)
     const assay_seen *over = assay_run_find(run, 0, 0, ASSAY_POINT_MOE_TOPK, 2);
     ck_assert_ptr_nonnull(over);
     ck_assert(!over->has_values);
+    ck_assert_int_eq(assay_run_n_notes(run), 1);
+    ck_assert_ptr_nonnull(strstr(assay_run_note_at(run, 0), "left out 2 values or sketches"));
     assay_run_close(run);
     hid_t file;
     EXPECT_OK(assay_h5_open(&file, path));
     ck_assert_int_eq(assay_h5_kind(file, "/dropped"), 'd');
+    H5Fclose(file);
+}
+END_TEST
+
+START_TEST(capture_of_sketches_keeps_its_budget_too)
+{
+    const char *path = data_scratch("budget.h5");
+    write_small(path, &(assay_capture_options){.tier = "sketch", .budget_bytes = 2100});
+    assay_run *run = open_run(path);
+    ck_assert_int_eq(assay_run_n_notes(run), 1);
+    ck_assert_ptr_nonnull(strstr(assay_run_note_at(run, 0), "left out 2 values or sketches"));
+    assay_run_close(run);
+    hid_t file;
+    assay_h5_info sketches;
+    EXPECT_OK(assay_h5_open(&file, path));
+    EXPECT_OK(assay_h5_dataset(&sketches, file, "/prompts/count/sketch/values"));
+    ck_assert_int_eq(sketches.dims[0], 2);
     H5Fclose(file);
 }
 END_TEST
@@ -460,6 +479,7 @@ EXPECT_MAIN("capture", capture_gives_back_what_the_tap_showed,
             capture_counts_nan_infinities_zeros_and_poison,
             capture_leaves_out_what_the_selector_does_not_name,
             capture_keeps_its_budget_and_says_what_it_dropped,
+            capture_of_sketches_keeps_its_budget_too,
             capture_in_progress_has_another_name_and_says_incomplete,
             capture_cut_off_by_kill_never_passes_for_whole, capture_refuses_wrong_use,
             capture_and_reference_notice_changed_bytes, capture_with_absurd_counts_is_refused,

@@ -5,6 +5,7 @@
 
 #include "references/compare.h"
 #include "reports/compared.h"
+#include "reports/run_notes.h"
 #include "reports/sketched.h"
 #include "tools/options.h"
 #include "tools/progress.h"
@@ -78,6 +79,7 @@ static assay_status compare(assay_result *result, assay_options *common, assay_r
     for (int i = 0; i < 3 && counts[i]; i++) {
         ASSAY_TRY(assay_options_run(&runs[i], common, paths[i], counts[i]));
         ASSAY_TRY(describe(result, members[i], runs[i]));
+        ASSAY_TRY(assay_result_add_run_notes(result, runs[i]));
     }
     if (assay_run_is_sketched(runs[0]))
         return compare_sketches(result, common, runs, o->model);
