@@ -22,8 +22,9 @@ static double weight_of(const assay_judged *j)
     return fmax(whole, row);
 }
 
-static assay_status ask(assay_home *home, int fault)
+static assay_status ask(assay_diagnosis *d, assay_home *home, int fault)
 {
+    d->cost.n_asked++;
     home->fault = fault;
     assay_status s = assay_fault_at(fault)->match(home);
     return s == ASSAY_OK ? s : assay_within(s, "class %s", assay_fault_at(fault)->name);
@@ -87,13 +88,18 @@ assay_status assay_diagnosis_explain_home(assay_diagnosis *d, int position, int 
     assay_forced *forced = d->forced;
     assay_home *home;
     ASSAY_TRY(assay_home_new(&home, forced, l->index));
+    d->n_explained++;
     assay_status s = ASSAY_OK;
     if (likely >= 0)
-        ASSAY_GO(ask(home, likely));
-    if (!assay_home_best(home))
-        for (int i = 0; i < assay_fault_count() && !is_spent(forced); i++)
-            if (i != likely)
-                ASSAY_GO(ask(home, i));
+        ASSAY_GO(ask(d, home, likely));
+    if (assay_home_best(home))
+        d->cost.n_answered += assay_fault_count() - 1;
+    else
+        for (int i = 0; i < assay_fault_count(); i++)
+            if (i != likely && is_spent(forced))
+                d->cost.n_unaffordable++;
+            else if (i != likely)
+                ASSAY_GO(ask(d, home, i));
     const assay_offer *best = assay_home_best(home);
     if (best)
         keep(l, home, best);
@@ -224,7 +230,14 @@ static assay_status check_model(assay_result *result, const assay_run *run,
                                  "same model: unproven (%s carries no hash of its model); shapes "
                                  "and tokens fit",
                                  info->path);
-    ASSAY_TRY(assay_gguf_sha256(sha256, file));
+    if (options->sha256 && !*options->sha256)
+        return assay_strings_add(&result->notes,
+                                 "same model: unproven (of some layers alone the file is not read "
+                                 "whole for its SHA-256); shapes and tokens fit");
+    if (options->sha256)
+        snprintf(sha256, sizeof sha256, "%s", options->sha256);
+    else
+        ASSAY_TRY(assay_gguf_sha256(sha256, file));
     if (strcmp(sha256, info->model_sha256))
         return assay_fail(ASSAY_CANNOT_JUDGE,
                           "%s is a capture of another model: SHA-256 %.12s, %s has %.12s",
@@ -322,6 +335,16 @@ void assay_diagnosis_clear(assay_diagnosis *d)
     *d = (assay_diagnosis){0};
 }
 
+static assay_diagnose_cost cost_of(const assay_diagnosis *d)
+{
+    assay_diagnose_cost cost = d->cost;
+    cost.n_homes = d->n;
+    if (d->n > d->n_explained)
+        cost.n_belongs = (int64_t)(d->n - d->n_explained) * assay_fault_count();
+    cost.n_hypotheses = cost.n_asked + cost.n_answered + cost.n_unaffordable + cost.n_belongs;
+    return cost;
+}
+
 assay_status assay_diagnose(assay_result *result, assay_run *run, assay_oracle *oracle,
                             const assay_diagnose_options *options)
 {
@@ -339,6 +362,8 @@ assay_status assay_diagnose(assay_result *result, assay_run *run, assay_oracle *
         options->on_judged(options->on_judged_user, assay_forced_at(d.forced, i));
     if (options->passes)
         *options->passes = assay_forced_cost(d.forced);
+    if (options->cost)
+        *options->cost = cost_of(&d);
     ASSAY_GO(add_notes(result, &d));
     ASSAY_GO(assay_diagnosis_vocab(result, run, options->file, options->reproduce));
     ASSAY_GO(assay_diagnosis_selection(result, &d, options->reproduce));

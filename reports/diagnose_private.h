@@ -24,6 +24,8 @@ typedef struct assay_diagnosis {
     assay_forced *forced;
     assay_located *homes;
     int n;
+    int n_explained; /* searches for a home's cause */
+    assay_diagnose_cost cost;
 } assay_diagnosis;
 
 /* The pass, its homes and what explains them: a diagnosis before it is put in words. *d is zeroed

@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include "reports/render.h"
-#include "suites/describe_model.h"
 #include "tools/options.h"
 #include "tools/progress.h"
 
@@ -22,13 +21,6 @@ assay_status assay_options_result(assay_result *out, const assay_options *option
         return ASSAY_OK;
     assay_result_clear(out);
     return assay_fail(ASSAY_NO_MEMORY, "no memory for a command line");
-}
-
-assay_status assay_result_describe_model(assay_result *result, const assay_gguf *file)
-{
-    char sha256[65];
-    ASSAY_TRY(assay_gguf_sha256(sha256, file));
-    return assay_describe_model(result, file, sha256);
 }
 
 static assay_status flush(void)

@@ -150,9 +150,6 @@ assay_status assay_options_run(assay_run **out, const assay_options *options,
 /* An empty result that knows the command and its line. */
 assay_status assay_options_result(assay_result *out, const assay_options *options);
 
-/* Fills result->model: path, name, architecture, bytes, SHA-256 of the file set (reads it all). */
-assay_status assay_result_describe_model(assay_result *result, const assay_gguf *file);
-
 /* Commands that lead on from the findings, put into the result: the numbers at the first one
  * (captures n > 0) beside a reference or what the model gives, its class, a bundle where there can
  * be one. NULL: none. Nothing without findings. */

@@ -14,6 +14,7 @@
 #include "probes/capture.h"
 #include "suites/audit_rate.h"
 #include "suites/compare_rate.h"
+#include "suites/diagnose_rate.h"
 #include "tools/options.h"
 #include "tools/progress.h"
 
@@ -21,13 +22,14 @@ enum { KEY_REPEATS = 0x400, KEY_WEIGHTS, KEY_ONLY, N_DECODE = 16 };
 
 static const struct argp_option options[] = {
     {"length", 'n', "N", 0, "Tokens of the prompt (default 64)", 0},
-    {"only", KEY_ONLY, "PART", 0, "engine, capture, compare or weights (default: all)", 0},
+    {"only", KEY_ONLY, "PART", 0, "engine, capture, compare, weights or diagnose (default: all)",
+     0},
     {"repeats", KEY_REPEATS, "N", 0, "Repeats of each measurement (default 3)", 0},
     {"weights", KEY_WEIGHTS, NULL, 0,
      "The same as --only weights: the audit, beside a plain sum over a fresh mapping", 0},
     {0}};
 
-enum { ENGINE = 1, CAPTURE = 2, COMPARE = 4, WEIGHTS = 8, ALL = 15 };
+enum { ENGINE = 1, CAPTURE = 2, COMPARE = 4, WEIGHTS = 8, DIAGNOSE = 16, ALL = 31 };
 
 typedef struct own {
     int length, repeats;
@@ -36,11 +38,11 @@ typedef struct own {
 
 static unsigned part_of(struct argp_state *state, const char *name)
 {
-    static const char *const names[] = {"engine", "capture", "compare", "weights"};
+    static const char *const names[] = {"engine", "capture", "compare", "weights", "diagnose"};
     for (unsigned i = 0; i < sizeof names / sizeof *names; i++)
         if (!strcmp(name, names[i]))
             return 1U << i;
-    argp_error(state, "--only %s: expected engine, capture, compare or weights", name);
+    argp_error(state, "--only %s: expected engine, capture, compare, weights or diagnose", name);
     return 0;
 }
 
@@ -217,6 +219,33 @@ static assay_status bench_compare(job *j)
     return add(j, "compare, highest", rate.highest, "compare / loop in one turn");
 }
 
+/* A prefill with every value kept; --plant shows what a search for a cause costs. */
+static assay_status bench_diagnose(job *j, const char *model)
+{
+    assay_diagnose_rate rate;
+    times one;
+    j->n_decode = 0;
+    ASSAY_TRY(capture_once(&one, j, "full"));
+    ASSAY_TRY(assay_diagnose_rate_measure(&rate, j->path, model));
+    const assay_diagnose_cost *c = &rate.cost;
+    double all = c->n_hypotheses > 0 ? (double)c->n_hypotheses : 1;
+    ASSAY_TRY(add(j, "diagnosis, values judged", (double)rate.n_judged, "values"));
+    ASSAY_TRY(add(j, "diagnosis", 1e3 * rate.seconds / (double)rate.n_judged, "ms a value"));
+    ASSAY_TRY(add(j, "diagnosis, processor", 1e3 * rate.cpu_s / (double)rate.n_judged,
+                  "ms of its time a value"));
+    ASSAY_TRY(add(j, "diagnosis, cost", rate.passes, "oracle passes"));
+    ASSAY_TRY(add(j, "homes", c->n_homes, "values at which an error is born"));
+    ASSAY_TRY(add(j, "findings", rate.n_findings, "of these"));
+    ASSAY_TRY(add(j, "hypotheses", (double)c->n_hypotheses, "classes x homes"));
+    ASSAY_TRY(add(j, "hypotheses tried", (double)c->n_asked / all, "of them"));
+    ASSAY_TRY(add(j, "skipped, answered", (double)c->n_answered / all,
+                  "the class of a like home explains this one"));
+    ASSAY_TRY(
+        add(j, "skipped, belongs", (double)c->n_belongs / all, "the home belongs to another one"));
+    return add(j, "skipped, unaffordable", (double)c->n_unaffordable / all,
+               "the oracle's passes were spent");
+}
+
 static assay_status bench_weights(job *j, const assay_options *common)
 {
     assay_audit_rate rate;
@@ -249,21 +278,24 @@ static assay_status bench_engine_and_probes(job *j, assay_options *common)
         return assay_fail(ASSAY_IO, "no scratch folder can be made in /tmp");
     snprintf(j->path, sizeof j->path, "%s/bench.h5", j->folder);
     j->n_decode = N_DECODE;
-    ASSAY_TRY(bench_engine(j, &plain));
+    if (j->own->parts & (ENGINE | CAPTURE))
+        ASSAY_TRY(bench_engine(j, &plain));
     if (j->own->parts & CAPTURE)
         ASSAY_TRY(bench_capture(j, "stats", &plain));
     if (j->own->parts & CAPTURE)
         ASSAY_TRY(bench_capture(j, "sketch", &plain));
     if (j->own->parts & CAPTURE)
         ASSAY_TRY(bench_capture(j, "full", &plain));
-    return j->own->parts & COMPARE ? bench_compare(j) : ASSAY_OK;
+    if (j->own->parts & COMPARE)
+        ASSAY_TRY(bench_compare(j));
+    return j->own->parts & DIAGNOSE ? bench_diagnose(j, common->args[0]) : ASSAY_OK;
 }
 
 static assay_status bench(job *j, assay_options *common)
 {
     if (common->n_ranks > 1)
         return assay_fail(ASSAY_UNSUPPORTED, "--ranks %d: one rank is measured", common->n_ranks);
-    if (j->own->parts & (ENGINE | CAPTURE | COMPARE))
+    if (j->own->parts & (ENGINE | CAPTURE | COMPARE | DIAGNOSE))
         ASSAY_TRY(bench_engine_and_probes(j, common));
     return j->own->parts & WEIGHTS ? bench_weights(j, common) : ASSAY_OK;
 }

@@ -96,6 +96,7 @@ int assay_cmd_diagnose(int argc, char **argv)
         return status;
 
     assay_result result = {0};
+    char sha256[65] = "";
     assay_run *run = NULL;
     assay_judge_model m = {0};
     assay_run_sizes sizes;
@@ -111,13 +112,15 @@ int assay_cmd_diagnose(int argc, char **argv)
     }
     common.sizes = sizes_of(&sizes, m.file);
     ASSAY_GO(assay_options_run(&run, &common, common.args, common.n_args));
-    ASSAY_GO(m.own ? assay_result_describe_model(&result, m.own)
-                   : assay_describe_model(&result, m.file, NULL));
+    if (m.own && o.last_layer < 0) /* what is asked of some layers must not read all of them */
+        ASSAY_GO(assay_gguf_sha256(sha256, m.own));
+    ASSAY_GO(assay_describe_model(&result, m.file, *sha256 ? sha256 : NULL));
     ASSAY_GO(describe_candidate(&result, run));
     assay_diagnose_options how = {
         .reproduce = common.again,
         .bundles = o.repro,
         .file = m.own, /* a checkpoint's header has no hash to compare */
+        .sha256 = sha256,
         .forced = {.first_layer = o.first_layer, .last_layer = o.last_layer}};
     ASSAY_GO(assay_diagnose(&result, run, m.oracle, &how));
     s = assay_next(&result, &common, common.args, common.n_args, NULL, o.model);
