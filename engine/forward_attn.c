@@ -11,6 +11,8 @@
 #include "engine/ops/linear.h"
 #include "engine/ops/pointwise.h"
 
+enum { FEW_ROWS = 4 }; /* of a step */
+
 /* Heads of a and b side by side: to[T, H, wa + wb]. b_head 0: the same b for all heads. */
 static void side_by_side(float *to, assay_rows a, int64_t wa, int64_t a_head, assay_rows b,
                          int64_t wb, int64_t b_head, int n_head)
@@ -98,32 +100,59 @@ static assay_status kv_b_of(const float **out, assay_engine *e, int layer)
     return assay_bent_kv_b(&bent, out, e, layer, *out);
 }
 
+/* Key rows of one head, from its k_b [L, N] as the file has it. */
+static assay_status keys_of_head(assay_engine *e, assay_rows y, assay_rows latent,
+                                 const assay_weight *k_b, int64_t head)
+{
+    float *rows;
+    ASSAY_TRY(assay_scratch(&rows, e, (size_t)(latent.width * y.width)));
+    ASSAY_TRY(
+        assay_model_decode_rows(rows, k_b, head * latent.width, latent.width, e->options.dtype));
+    assay_product_t(e, y, latent, rows, y.width, false);
+    return ASSAY_OK;
+}
+
+/* Key and value rows of all heads, from k_b and v_b. The transposed key half is put together once
+ * where many rows of the step make up for it. */
+static assay_status rows_from_parts(assay_engine *e, assay_rows y, assay_rows latent,
+                                    const assay_weight *k_b, const assay_weight *v_b, int layer)
+{
+    int64_t n = e->hp->d_nope, v = e->hp->d_value, b = n + v, rank = latent.width;
+    int64_t first = assay_part_of_weight(e, ASSAY_ROLE_ATTN_KV_B, layer).head;
+    const float *w = NULL;
+    if (y.n > FEW_ROWS)
+        ASSAY_TRY(kv_b_of(&w, e, layer));
+    for (int64_t h = 0; h < e->part.n_head; h++) {
+        int64_t head = first + h;
+        assay_rows keys = assay_rows_columns(y, h * b, n);
+        assay_rows values = assay_rows_columns(y, h * b + n, v);
+        if (w)
+            assay_product(e, keys, latent, w + head * b * rank, rank, false);
+        else
+            ASSAY_TRY(keys_of_head(e, keys, latent, k_b, head));
+        ASSAY_TRY(assay_linear_streaming(e, values, latent, v_b,
+                                         (assay_slice){head * v, v, 0, rank}, false));
+    }
+    return ASSAY_OK;
+}
+
 /* Key and value rows of all heads, from the latent row. Of integers only where the file has kv_b as
  * one weight: its transposed key half has no blocks along the latent row. */
 static assay_status key_and_value_rows(assay_engine *e, assay_rows y, assay_rows latent, int layer)
 {
-    const assay_hparams *hp = e->hp;
     const assay_weight *kv_b = assay_model_weight(e->model, ASSAY_ROLE_ATTN_KV_B, layer);
     const assay_weight *k_b = assay_model_weight(e->model, ASSAY_ROLE_ATTN_K_B, layer);
     const assay_weight *v_b = assay_model_weight(e->model, ASSAY_ROLE_ATTN_V_B, layer);
-    int64_t n = hp->d_nope, b = n + hp->d_value, rank = hp->n_rank_kv, n_head = e->part.n_head;
     int64_t first = assay_part_of_weight(e, ASSAY_ROLE_ATTN_KV_B, layer).head;
+    int64_t b = e->hp->d_nope + e->hp->d_value, rank = latent.width;
     const float *w;
     if (!e->options.seams && kv_b && !(k_b && v_b))
-        return assay_linear(e, y, latent, kv_b, (assay_slice){first * b, n_head * b, 0, rank},
-                            false);
+        return assay_linear(e, y, latent, kv_b,
+                            (assay_slice){first * b, e->part.n_head * b, 0, rank}, false);
+    if (k_b && v_b && assay_streams(e, k_b) && assay_streams(e, v_b) && !e->options.batch_invariant)
+        return rows_from_parts(e, y, latent, k_b, v_b, layer);
     ASSAY_TRY(kv_b_of(&w, e, layer));
-    w += first * b * rank;
-    if (!v_b || !assay_streams(e, v_b)) {
-        assay_product(e, y, latent, w, rank, false);
-        return ASSAY_OK;
-    }
-    for (int64_t h = 0; h < n_head; h++) {
-        assay_product(e, assay_rows_columns(y, h * b, n), latent, w + h * b * rank, rank, false);
-        ASSAY_TRY(assay_linear_streaming(
-            e, assay_rows_columns(y, h * b + n, hp->d_value), latent, v_b,
-            (assay_slice){(first + h) * hp->d_value, hp->d_value, 0, rank}, false));
-    }
+    assay_product(e, y, latent, w + first * b * rank, rank, false);
     return ASSAY_OK;
 }
 

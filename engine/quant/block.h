@@ -79,6 +79,18 @@ static inline void block_scale_min(int *scale, int *min, const uint8_t *b, int j
     *min = j < 4 ? b[j + 4] & 63 : b[j + 4] >> 4 | (b[j] >> 6) << 4;
 }
 
+typedef uint64_t block_longs __attribute__((vector_size(32)));
+
+/* 16 where the bit of an element is set: eight bits spread over eight bytes at a time. */
+static inline void block_fifth_bits(uint8_t five[32], uint32_t bits)
+{
+    const uint64_t each = 0x0101010101010101, own = 0x8040201008040201, below = 0x7F7F7F7F7F7F7F7F;
+    block_longs spread = {(bits & 255) * each, (bits >> 8 & 255) * each, (bits >> 16 & 255) * each,
+                          (bits >> 24) * each};
+    spread = ((spread & own) + below) >> 3 & 16 * each;
+    memcpy(five, &spread, sizeof spread);
+}
+
 typedef uint32_t block_words __attribute__((vector_size(32)));
 
 /* Four bytes of `low`, then four of `high`, times a factor. */

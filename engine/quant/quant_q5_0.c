@@ -12,11 +12,12 @@ ASSAY_WIDEST void assay_dequant_q5_0(float *restrict out, const void *blocks, in
     const uint8_t *restrict b = blocks;
     for (int64_t i = 0; i < n; i += 32, b += 22) {
         float d = block_f16(b);
-        uint32_t h = block_u32(b + 2);
+        uint8_t five[32];
+        block_fifth_bits(five, block_u32(b + 2));
         for (int j = 0; j < 16; j++)
-            out[i + j] = (float)((block_lo(b[6 + j]) | (int)(h >> j & 1) << 4) - 16) * d;
+            out[i + j] = (float)((block_lo(b[6 + j]) | five[j]) - 16) * d;
         for (int j = 0; j < 16; j++)
-            out[i + j + 16] = (float)((block_hi(b[6 + j]) | (int)(h >> 16 >> j & 1) << 4) - 16) * d;
+            out[i + j + 16] = (float)((block_hi(b[6 + j]) | five[j + 16]) - 16) * d;
     }
 }
 
@@ -25,12 +26,13 @@ ASSAY_WIDEST_INT bool assay_unpack_q5_0(const assay_codes *out, const void *bloc
     const uint8_t *restrict b = blocks;
     int16_t *restrict code = out->code;
     for (int64_t i = 0; i < n; i += 32, b += 22) {
-        uint32_t h = block_u32(b + 2);
+        uint8_t five[32];
+        block_fifth_bits(five, block_u32(b + 2));
         out->scale[i / 32] = block_f16(b);
         for (int j = 0; j < 16; j++)
-            code[i + j] = (int16_t)((block_lo(b[6 + j]) | (int)(h >> j & 1) << 4) - 16);
+            code[i + j] = (int16_t)((block_lo(b[6 + j]) | five[j]) - 16);
         for (int j = 0; j < 16; j++)
-            code[i + j + 16] = (int16_t)((block_hi(b[6 + j]) | (int)(h >> 16 >> j & 1) << 4) - 16);
+            code[i + j + 16] = (int16_t)((block_hi(b[6 + j]) | five[j + 16]) - 16);
     }
     return false;
 }

@@ -11,11 +11,12 @@ ASSAY_WIDEST void assay_dequant_q5_1(float *restrict out, const void *blocks, in
     const uint8_t *restrict b = blocks;
     for (int64_t i = 0; i < n; i += 32, b += 24) {
         float d = block_f16(b), m = block_f16(b + 2);
-        uint32_t h = block_u32(b + 4);
+        uint8_t five[32];
+        block_fifth_bits(five, block_u32(b + 4));
         for (int j = 0; j < 16; j++)
-            out[i + j] = (float)((block_lo(b[8 + j]) | (int)(h >> j & 1) << 4)) * d + m;
+            out[i + j] = (float)((block_lo(b[8 + j]) | five[j])) * d + m;
         for (int j = 0; j < 16; j++)
-            out[i + j + 16] = (float)((block_hi(b[8 + j]) | (int)(h >> 16 >> j & 1) << 4)) * d + m;
+            out[i + j + 16] = (float)((block_hi(b[8 + j]) | five[j + 16])) * d + m;
     }
 }
 
@@ -24,14 +25,15 @@ ASSAY_WIDEST_INT bool assay_unpack_q5_1(const assay_codes *out, const void *bloc
     const uint8_t *restrict b = blocks;
     int16_t *restrict code = out->code;
     for (int64_t i = 0; i < n; i += 32, b += 24) {
-        uint32_t h = block_u32(b + 4);
+        uint8_t five[32];
+        block_fifth_bits(five, block_u32(b + 4));
         out->scale[i / 32] = block_f16(b);
         out->min_scale[i / 32] = -block_f16(b + 2);
         out->min[i / 16] = out->min[i / 16 + 1] = 1;
         for (int j = 0; j < 16; j++)
-            code[i + j] = (int16_t)((block_lo(b[8 + j]) | (int)(h >> j & 1) << 4));
+            code[i + j] = (int16_t)((block_lo(b[8 + j]) | five[j]));
         for (int j = 0; j < 16; j++)
-            code[i + j + 16] = (int16_t)((block_hi(b[8 + j]) | (int)(h >> 16 >> j & 1) << 4));
+            code[i + j + 16] = (int16_t)((block_hi(b[8 + j]) | five[j + 16]));
     }
     return true;
 }
