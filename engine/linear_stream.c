@@ -2,15 +2,16 @@
  * Products with weights as they lie in the file: decoded a few rows at a time by the thread that
  * multiplies them, or multiplied as integers.
  */
-#include <omp.h>
+#include <pthread.h>
 #include <stdio.h>
 
+#include "engine/base/crew.h"
 #include "engine/forward.h"
 #include "engine/ops/linear.h"
 #include "engine/ops/linear_integer.h"
 #include "engine/quant.h"
 
-#define MANY (1 << 17) /* weights of a product from which on threads pay */
+#define MANY (1 << 14) /* weights of a product from which on other threads pay */
 
 enum {
     FEW = 4, /* rows of x */
@@ -20,7 +21,7 @@ enum {
     INTEGER_ROWS = 16
 };
 
-/* A failure inside a parallel loop, for the thread behind it. */
+/* A failure of one member, for the caller. */
 typedef struct failure {
     assay_status status;
     char text[512];
@@ -28,11 +29,13 @@ typedef struct failure {
 
 static void keep_failure(failure *f, assay_status s)
 {
-#pragma omp critical(linear_failure)
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_lock(&lock);
     if (f->status == ASSAY_OK) {
         f->status = s;
         snprintf(f->text, sizeof f->text, "%s", assay_error_text());
     }
+    pthread_mutex_unlock(&lock);
 }
 
 typedef struct streaming {
@@ -43,18 +46,20 @@ typedef struct streaming {
     assay_rows y, x;
     const assay_q8 *q8; /* NULL: in float32 */
     bool add;
-    float *memory; /* [thread][n_floats] */
+    float *memory; /* [member][n_floats] */
     int64_t n_floats;
     int64_t block; /* rows at once */
     failure failed;
 } streaming;
 
-/* Rows of the slice, multiplied by this thread. */
-static void stream_rows(streaming *s, int64_t first, int64_t n)
+/* A block of rows of the slice, multiplied by this thread. */
+static void stream_block(void *user, int64_t piece, int member)
 {
-    float *memory = s->memory + omp_get_thread_num() * s->n_floats;
+    streaming *s = user;
+    int64_t first = piece * s->block, left = s->slice.n_rows - first;
+    int64_t n = left < s->block ? left : s->block, row = s->slice.row + first;
+    float *memory = s->memory + member * s->n_floats;
     assay_rows y = assay_rows_columns(s->y, first, n);
-    int64_t row = s->slice.row + first;
     if (s->q8) {
         int64_t row_bytes = assay_quant_bytes(s->quant, s->w->width);
         const char *blocks = (const char *)s->w->info->data + row * row_bytes +
@@ -71,19 +76,10 @@ static void stream_rows(streaming *s, int64_t first, int64_t n)
 
 static assay_status stream(assay_engine *e, streaming *s)
 {
-    int64_t n_rows = s->slice.n_rows, n_blocks = (n_rows + s->block - 1) / s->block;
-    bool share = omp_get_max_threads() > 1 && n_rows * s->slice.n_columns > MANY;
-    size_t n_threads = share ? (size_t)omp_get_max_threads() : 1;
-    ASSAY_TRY(assay_scratch(&s->memory, e, n_threads * (size_t)s->n_floats));
-    if (share) {
-#pragma omp parallel for schedule(dynamic, 4)
-        for (int64_t b = 0; b < n_blocks; b++)
-            stream_rows(s, b * s->block,
-                        n_rows - b * s->block < s->block ? n_rows - b * s->block : s->block);
-    } else { /* a team of one would still wake everybody at its end */
-        for (int64_t first = 0; first < n_rows; first += s->block)
-            stream_rows(s, first, n_rows - first < s->block ? n_rows - first : s->block);
-    }
+    int64_t n_blocks = (s->slice.n_rows + s->block - 1) / s->block;
+    int n_members = s->slice.n_rows * s->slice.n_columns > MANY ? e->options.n_threads : 1;
+    ASSAY_TRY(assay_scratch(&s->memory, e, (size_t)(n_members * s->n_floats)));
+    assay_crew_run(stream_block, s, n_blocks, n_members);
     if (s->failed.status != ASSAY_OK)
         assay_error_set(s->failed.text);
     return s->failed.status;

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/wide.h"
+
 static const char *slot_name(int slot)
 {
     switch (slot) {
@@ -237,6 +239,14 @@ void assay_slots_done(assay_slots *s, int slot)
     }
 }
 
+ASSAY_WIDEST static int64_t count_of(const uint32_t *words, uint32_t word, int64_t n)
+{
+    int32_t found = 0; /* a row is shorter than 2^31 */
+    for (int64_t i = 0; i < n; i++)
+        found += words[i] == word;
+    return found;
+}
+
 /* Elements that hold the poison of this very buffer: poison of another one came in through the
  * inputs. */
 static int64_t own_poison(const assay_buffer *b)
@@ -246,11 +256,8 @@ static int64_t own_poison(const assay_buffer *b)
     int64_t found = 0;
     if (b->dtype != ASSAY_DTYPE_F32)
         return 0;
-    for (int64_t t = 0; t < b->dims[0]; t++) {
-        const uint32_t *row = (const uint32_t *)b->data + t * b->strides[0];
-        for (int64_t i = 0; i < width; i++)
-            found += row[i] == word;
-    }
+    for (int64_t t = 0; t < b->dims[0]; t++)
+        found += count_of((const uint32_t *)b->data + t * b->strides[0], word, width);
     return found;
 }
 

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/wide.h"
+
 static int64_t offset_of(const assay_buffer *b, int64_t i)
 {
     int64_t at = 0;
@@ -69,14 +71,19 @@ int assay_buffer_is_dense(const assay_buffer *buffer)
     return 1;
 }
 
+ASSAY_WIDEST static void fill(uint32_t *words, uint32_t word, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        words[i] = word;
+}
+
 void assay_buffer_poison(assay_buffer *buffer)
 {
     ASSAY_BUG_IF(buffer->place != ASSAY_PLACE_HOST);
     int64_t n = assay_buffer_count(buffer);
     uint32_t word = assay_poison_f32(buffer->owner & 0xFFFFFu);
     if (buffer->dtype == ASSAY_DTYPE_F32 && assay_buffer_is_dense(buffer)) {
-        for (int64_t i = 0; i < n; i++) /* the common case, without the index arithmetic */
-            ((uint32_t *)buffer->data)[i] = word;
+        fill(buffer->data, word, n); /* the common case, without the index arithmetic */
         return;
     }
     for (int64_t i = 0; i < n; i++) {

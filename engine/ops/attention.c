@@ -8,29 +8,66 @@
 #include "engine/base/number.h"
 #include "engine/ops/linear.h"
 
-#define BLOCK 64       /* rows whose scores are held at once */
+#define BLOCK 32       /* rows whose scores are held at once */
 #define MANY (1 << 18) /* multiplications from which on threads pay */
 
 typedef struct scratch {
     float *q, *s, *o; /* [BLOCK, d_key], [BLOCK, n_keys], [BLOCK, d_value] */
+    float *turned;    /* [d_value, n_keys]: the values of a head, where that pays; else NULL */
 } scratch;
 
-static bool sees(const assay_attention *a, int64_t row, int64_t j)
+/* Rows from which on a product with turned values makes up for turning them; the bits are the same
+ * whichever way they lie. */
+enum { ROWS_THAT_TURN = 16, MOST_TURNED = 1 << 20 };
+
+static bool turns(const assay_attention *a)
 {
-    return j >= a->begin[row] && j < a->end[row] &&
-           (!a->selected ||
-            a->selected[row * (a->selected_stride ? a->selected_stride : a->n_keys) + j]);
+    return a->n_rows >= ROWS_THAT_TURN && a->n_keys * a->d_value <= MOST_TURNED && !a->steady;
 }
 
-/* Scores to probabilities in place; returns the log-sum-exp. */
-static float softmax(float *s, const assay_attention *a, int head, int64_t row)
+static void turn(float *to, const float *values, const assay_attention *a)
+{
+    enum { TILE = 16 };
+    for (int64_t j0 = 0; j0 < a->n_keys; j0 += TILE)
+        for (int64_t d0 = 0; d0 < a->d_value; d0 += TILE)
+            for (int64_t d = d0; d < a->d_value && d < d0 + TILE; d++)
+                for (int64_t j = j0; j < a->n_keys && j < j0 + TILE; j++)
+                    to[d * a->n_keys + j] = values[j * a->value_stride + d];
+}
+
+/* The keys that a row may see: first ... end - 1, of these the selected ones (NULL: all). */
+typedef struct sight {
+    int64_t first, end;
+    const uint8_t *selected;
+} sight;
+
+static sight sight_of(const assay_attention *a, int64_t row)
+{
+    int64_t stride = a->selected_stride ? a->selected_stride : a->n_keys;
+    return (sight){a->begin[row] > 0 ? a->begin[row] : 0,
+                   a->end[row] < a->n_keys ? a->end[row] : a->n_keys,
+                   a->selected ? a->selected + row * stride : NULL};
+}
+
+/* Keys behind the last that a row of the block sees take no part: their probabilities are 0. */
+static int64_t n_seen(const assay_attention *a, int64_t first, int64_t n)
+{
+    int64_t end = 0;
+    for (int64_t i = first; i < first + n; i++)
+        end = sight_of(a, i).end > end ? sight_of(a, i).end : end;
+    return a->empty ? a->n_keys : end;
+}
+
+/* n scores to probabilities in place; returns the log-sum-exp. */
+static float softmax(float *s, const assay_attention *a, int head, int64_t row, int64_t n)
 {
     float scale = (float)(a->scale * (a->head_scale ? a->head_scale[head] : 1.0f));
     float most = -INFINITY;
     double sum = 0;
     bool any = false, nan = false;
-    for (int64_t j = 0; j < a->n_keys; j++) {
-        if (!sees(a, row, j))
+    const sight see = sight_of(a, row);
+    for (int64_t j = see.first; j < see.end; j++) {
+        if (see.selected && !see.selected[j])
             continue;
         s[j] *= scale;
         if (a->cap > 0)
@@ -44,15 +81,16 @@ static float softmax(float *s, const assay_attention *a, int head, int64_t row)
         most = most > 0 ? most : 0;
         sum = a->n_zeros * expf(-most);
     }
-    for (int64_t j = 0; j < a->n_keys; j++) {
-        s[j] = sees(a, row, j) ? (nan ? NAN : expf(s[j] - most)) : 0.0f;
+    for (int64_t j = 0; j < n; j++) {
+        bool seen = j >= see.first && j < see.end && (!see.selected || see.selected[j]);
+        s[j] = seen ? (nan ? NAN : expf(s[j] - most)) : 0.0f;
         sum += s[j];
     }
-    for (int64_t j = 0; j < a->n_keys && !any && a->empty; j++)
+    for (int64_t j = 0; j < n && !any && a->empty; j++)
         s[j] = a->empty == 1 ? NAN : 1.0f / (float)a->n_keys;
     if (!any)
         return -INFINITY;
-    for (int64_t j = 0; j < a->n_keys; j++) {
+    for (int64_t j = 0; j < n; j++) {
         s[j] = (float)(s[j] / sum);
         if (a->round_probs)
             s[j] = assay_bf16_to_f32(assay_f32_to_bf16(s[j]));
@@ -62,7 +100,7 @@ static float softmax(float *s, const assay_attention *a, int head, int64_t row)
 
 static void store(assay_rows o, assay_rows lse, float *probs, int64_t n_probs, int64_t n_all,
                   const scratch *w, const assay_attention *a, int head, int64_t row, int64_t i,
-                  float l)
+                  int64_t seen, float l)
 {
     int64_t t = a->rows[row];
     float gain = a->head_gain ? a->head_gain[head] : 1.0f;
@@ -72,7 +110,7 @@ static void store(assay_rows o, assay_rows lse, float *probs, int64_t n_probs, i
     lse.at[t * lse.stride + head] = l;
     if (probs)
         memcpy(probs + ((int64_t)head * n_all + t) * n_probs, w->s + i * a->n_keys,
-               (size_t)a->n_keys * sizeof *probs);
+               (size_t)seen * sizeof *probs);
 }
 
 static void one_head(assay_rows o, assay_rows lse, float *probs, int64_t n_probs, assay_rows q,
@@ -80,22 +118,28 @@ static void one_head(assay_rows o, assay_rows lse, float *probs, int64_t n_probs
 {
     const float *keys = a->keys + a->kv_head[head] * a->key_head;
     const float *values = a->values + a->kv_head[head] * a->value_head;
+    if (w->turned)
+        turn(w->turned, values, a);
     for (int64_t first = 0; first < a->n_rows; first += BLOCK) {
         int64_t n = a->n_rows - first < BLOCK ? a->n_rows - first : BLOCK;
+        int64_t seen = n_seen(a, first, n);
+        assay_rows scores = {w->s, n, seen, a->n_keys};
         float l[BLOCK];
         for (int64_t i = 0; i < n; i++)
             memcpy(w->q + i * a->d_key,
                    q.at + a->rows[first + i] * q.stride + (int64_t)head * a->d_key,
                    (size_t)a->d_key * sizeof *w->q);
-        assay_op_linear(assay_rows_of(w->s, n, a->n_keys), assay_rows_of(w->q, n, a->d_key), keys,
-                        a->key_stride, false);
+        assay_op_linear(scores, assay_rows_of(w->q, n, a->d_key), keys, a->key_stride, false);
         for (int64_t i = 0; i < n; i++)
-            l[i] = softmax(w->s + i * a->n_keys, a, head, first + i);
-        (a->steady ? assay_op_linear_t_steady : assay_op_linear_t)(
-            assay_rows_of(w->o, n, a->d_value), assay_rows_of(w->s, n, a->n_keys), values,
-            a->value_stride, false);
+            l[i] = softmax(w->s + i * a->n_keys, a, head, first + i, seen);
+        assay_rows out = assay_rows_of(w->o, n, a->d_value);
+        if (w->turned)
+            assay_op_linear(out, scores, w->turned, a->n_keys, false);
+        else
+            (a->steady ? assay_op_linear_t_steady : assay_op_linear_t)(out, scores, values,
+                                                                       a->value_stride, false);
         for (int64_t i = 0; i < n; i++)
-            store(o, lse, probs, n_probs, q.n, w, a, head, first + i, i, l[i]);
+            store(o, lse, probs, n_probs, q.n, w, a, head, first + i, i, seen, l[i]);
     }
 }
 
@@ -118,7 +162,9 @@ static bool heads(assay_rows o, assay_rows lse, float *probs, int64_t n_probs, a
     int team = share ? omp_get_num_threads() : 1, mine = share ? omp_get_thread_num() : 0;
     if (!memory)
         return false;
-    scratch w = {memory, memory + n * a->d_key, memory + n * (a->d_key + a->n_keys)};
+    scratch w = {memory, memory + n * a->d_key, memory + n * (a->d_key + a->n_keys), NULL};
+    if (turns(a))
+        w.turned = w.o + n * a->d_value;
     for (int h = a->n_head * mine / team; h < a->n_head * (mine + 1) / team; h++)
         one_head(o, lse, probs, n_probs, q, &w, a, h);
     free(memory);
@@ -135,7 +181,8 @@ assay_status assay_op_attention(assay_rows o, assay_rows lse, float *probs, int6
         return ASSAY_OK;
     }
     int64_t n = a->n_rows < BLOCK ? a->n_rows : BLOCK;
-    size_t floats = (size_t)n * (size_t)(a->d_key + a->n_keys + a->d_value);
+    size_t floats = (size_t)n * (size_t)(a->d_key + a->n_keys + a->d_value) +
+                    (turns(a) ? (size_t)(a->n_keys * a->d_value) : 0);
     bool failed = false, share = a->n_head * a->n_rows * a->n_keys * (a->d_key + a->d_value) > MANY;
     if (!share) {
         failed = !heads(o, lse, probs, n_probs, q, a, floats, false);
