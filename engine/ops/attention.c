@@ -108,9 +108,11 @@ static void store(assay_rows o, assay_rows lse, float *probs, int64_t n_probs, i
     for (int d = 0; d < a->d_value; d++)
         out[d] = w->o[i * a->d_value + d] * gain;
     lse.at[t * lse.stride + head] = l;
-    if (probs)
-        memcpy(probs + ((int64_t)head * n_all + t) * n_probs, w->s + i * a->n_keys,
-               (size_t)seen * sizeof *probs);
+    if (probs) {
+        float *to = probs + ((int64_t)head * n_all + t) * n_probs;
+        memcpy(to, w->s + i * a->n_keys, (size_t)seen * sizeof *to);
+        memset(to + seen, 0, (size_t)(a->n_keys - seen) * sizeof *to);
+    }
 }
 
 static void one_head(assay_rows o, assay_rows lse, float *probs, int64_t n_probs, assay_rows q,

@@ -10,8 +10,9 @@
  * per head; the latent path (absorbed) has one key row [latent | rotated] for all heads and the
  * latent part of it as the value: strides tell them apart.
  *
- * Products in float32 through BLAS; maximum and exponentials in float32, their sum in double. Heads
- * run in parallel; the result does not depend on the number of threads.
+ * Products in float32 (ops/linear.h), over the keys that some row of a block of rows sees; maximum
+ * and exponentials in float32, their sum in double. Heads run in parallel; the result does not
+ * depend on the number of threads.
  */
 #ifndef ASSAY_ENGINE_OPS_ATTENTION_H
 #define ASSAY_ENGINE_OPS_ATTENTION_H
