@@ -55,8 +55,10 @@ typedef enum assay_relay {
     ASSAY_RELAY_TRANSPOSED,  /* the last axis outermost: [D, T] for [T, D] */
     ASSAY_RELAY_HEAD_MAJOR,  /* [H, T, K] for [T, H, K] */
     ASSAY_RELAY_HEADS_INNER, /* [T, K, H] for [T, H, K] */
+    ASSAY_RELAY_HEADS_OUTER, /* as [T, H, K], taken for [T, K, H] */
     ASSAY_RELAY_HALF_SPLIT,  /* the last axis half-split, taken for adjacent pairs */
     ASSAY_RELAY_ADJACENT,    /* the other way round */
+    ASSAY_RELAY_HALVES,      /* the second half of the last axis in front */
     ASSAY_RELAY_COUNT
 } assay_relay;
 

@@ -6,8 +6,14 @@
 const char *assay_relay_name(assay_relay relay)
 {
     static const char *const names[ASSAY_RELAY_COUNT] = {
-        "as mapped",       "transposed (tokens innermost)", "head-major",
-        "heads innermost", "half-split rotary pairs",       "adjacent rotary pairs"};
+        [ASSAY_RELAY_NONE] = "as mapped",
+        [ASSAY_RELAY_TRANSPOSED] = "transposed (tokens innermost)",
+        [ASSAY_RELAY_HEAD_MAJOR] = "head-major",
+        [ASSAY_RELAY_HEADS_INNER] = "heads innermost",
+        [ASSAY_RELAY_HEADS_OUTER] = "heads outermost",
+        [ASSAY_RELAY_HALF_SPLIT] = "half-split rotary pairs",
+        [ASSAY_RELAY_ADJACENT] = "adjacent rotary pairs",
+        [ASSAY_RELAY_HALVES] = "halves exchanged"};
     return names[relay];
 }
 
@@ -55,16 +61,25 @@ bool assay_relay_apply(double *out, const double *in, const int64_t *dims, int n
         exchange(out, in, T, middle, last);
         return true;
     case ASSAY_RELAY_HEADS_INNER:
+    case ASSAY_RELAY_HEADS_OUTER:
         if (middle < 2 || last < 2)
             return false;
         for (int64_t t = 0; t < T; t++)
-            exchange(out + t * middle * last, in + t * middle * last, middle, last, 1);
+            exchange(out + t * middle * last, in + t * middle * last,
+                     relay == ASSAY_RELAY_HEADS_INNER ? middle : last,
+                     relay == ASSAY_RELAY_HEADS_INNER ? last : middle, 1);
         return true;
     case ASSAY_RELAY_HALF_SPLIT:
     case ASSAY_RELAY_ADJACENT:
         if (last < 4 || last % 2)
             return false;
         pair_up(out, in, n, last, relay == ASSAY_RELAY_HALF_SPLIT);
+        return true;
+    case ASSAY_RELAY_HALVES:
+        if (last < 2 || last % 2)
+            return false;
+        for (int64_t i = 0; i < n; i++)
+            out[i] = in[i - i % last + (i % last + last / 2) % last];
         return true;
     default:
         return false;

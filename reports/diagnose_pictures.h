@@ -17,9 +17,9 @@ assay_status assay_diagnosis_pictures(assay_result *result, int finding, assay_f
  * run without expert ids. */
 assay_status assay_series_expert_load(assay_result *result, const assay_run *run);
 
-/* In a run of several ranks: the value by rank and part; else nothing. *split: it shows whose part
- * each rank has. */
-assay_status assay_rank_picture(bool *split, assay_result *result, int finding,
+/* In a run of several ranks: the value by rank and part, where that says something; *whose: it says
+ * whose part each rank has. */
+assay_status assay_rank_picture(bool *whose, assay_result *result, int finding,
                                 assay_forced *forced, int index);
 
 #endif

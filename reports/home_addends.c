@@ -170,7 +170,7 @@ static assay_status explain(addends *a)
     assay_home *home = a->home;
     char text[320] = "";
     const char *kind = NULL;
-    json_t *ranks = json_array(), *starts = json_array();
+    json_t *ranks = json_array(), *starts = json_array(), *counts = json_array();
     bool all = true;
     assay_status s = ASSAY_OK;
     memcpy(home->scratch, home->expected, (size_t)home->n * sizeof *home->scratch);
@@ -194,8 +194,10 @@ static assay_status explain(addends *a)
             kind = kind ? kind : kind_of(a, &h);
         }
         json_array_append_new(starts, json_integer(h.from));
+        json_array_append_new(counts, h.how == COLUMNS ? json_integer(h.count) : json_null());
     }
-    json_t *fitted = json_pack("{s:o, s:o}", "ranks", ranks, "starts", starts);
+    json_t *fitted = json_pack("{s:o, s:o, s:o, s:I}", "ranks", ranks, "starts", starts, "counts",
+                               counts, "size", (json_int_t)a->width);
     if (s != ASSAY_OK || !all || !kind) {
         json_decref(fitted);
         return s;

@@ -373,7 +373,7 @@ static assay_status try_stretches(assay_home *home, const assay_home_slices *sli
     const assay_home_slices s = *slices;
     stretch found[ASSAY_HOME_RANKS];
     char text[320] = "";
-    json_t *fitted = assay_home_slices_json(&s), *starts = json_array();
+    json_t *fitted = assay_home_slices_json(&s), *starts = json_array(), *counts = json_array();
     memcpy(home->scratch, home->expected, (size_t)home->n * sizeof *home->scratch);
     bool all = true;
     for (int r = 0; r < s.n; r++) {
@@ -382,6 +382,7 @@ static assay_status try_stretches(assay_home *home, const assay_home_slices *sli
             found[r] = find_stretch(home, &s, r);
         all = all && found[r].rest < SAME_SLICE;
         json_array_append_new(starts, json_integer(found[r].from));
+        json_array_append_new(counts, json_integer(found[r].end));
         if (!s.bad[r] || !all)
             continue;
         put_slice(home->scratch, home, &s, r, home->expected, found[r].from, found[r].end);
@@ -393,6 +394,8 @@ static assay_status try_stretches(assay_home *home, const assay_home_slices *sli
         }
     }
     json_object_set_new(fitted, "starts", starts);
+    json_object_set_new(fitted, "counts", counts);
+    json_object_set_new(fitted, "size", json_integer(s.size));
     if (!all) {
         json_decref(fitted);
         return ASSAY_OK;

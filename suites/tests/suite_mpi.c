@@ -284,6 +284,36 @@ START_TEST(mpi_rank_without_room_ends_the_run_by_name)
 }
 END_TEST
 
+/* What no rank can do is a wrong command line, said once. */
+START_TEST(mpi_ranks_that_all_refuse_say_why_once)
+{
+    static const struct {
+        int status;
+        const char *options, *says;
+    } rows[] = {{129, "-p Count", "8 heads do not divide over 3 ranks"},
+                {129, "-p Count --ranks 2", "--ranks 2, and mpirun has started 3"},
+                {129, "", "a prompt is missing"},
+                {128, "--tokens /no/such/file", "/no/such/file"}};
+    make_folder("mpi.refused");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char command[3 * 4096], output[8192];
+        snprintf(command, sizeof command,
+                 "OMP_NUM_THREADS=1 timeout -k 1 60 mpirun --allow-run-as-root --oversubscribe "
+                 "-n 3 '%.4000s' run '%.4000s' -q %s 2>&1",
+                 tool, model, rows[i].options);
+        FILE *pipe = popen(command, "r");
+        ck_assert_ptr_nonnull(pipe);
+        output[fread(output, 1, sizeof output - 1, pipe)] = '\0';
+        int status = pclose(pipe);
+        ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == rows[i].status,
+                      "status %d, expected %d: %s", WEXITSTATUS(status), rows[i].status, output);
+        const char *first = strstr(output, rows[i].says);
+        ck_assert_msg(first != NULL, "%s", output);
+        ck_assert_msg(strstr(first + 1, rows[i].says) == NULL, "said more than once: %s", output);
+    }
+}
+END_TEST
+
 int main(void)
 {
     assay_comm *comm = NULL;
@@ -301,6 +331,7 @@ int main(void)
     tcase_add_test(tcase, mpi_rank_of_the_tool_that_is_killed_leaves_no_whole_run);
     tcase_add_test(tcase, mpi_rank_with_another_model_ends_the_run_by_name);
     tcase_add_test(tcase, mpi_rank_without_room_ends_the_run_by_name);
+    tcase_add_test(tcase, mpi_ranks_that_all_refuse_say_why_once);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

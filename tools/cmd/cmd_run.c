@@ -82,6 +82,7 @@ typedef struct job {
     char *answer;
     size_t n_answer;
     assay_comm *world; /* of mpirun; NULL: none */
+    bool all_refuse;   /* every rank ends for the same reason */
 } job;
 
 /* "a/b.h5" of rank 1 of 2: "a/b.rank1of2.h5". */
@@ -167,7 +168,8 @@ out:
     return s;
 }
 
-static assay_status generate(job *j)
+/* The model and what is asked of it, before the ranks meet in their work. */
+static assay_status prepare(job *j)
 {
     assay_options *common = j->common;
     ASSAY_TRY(assay_model_open(&j->model, common->args[0], NULL));
@@ -180,14 +182,50 @@ static assay_status generate(job *j)
     j->engine.draft = j->engine.draft || j->own->draft;
     j->engine.max_positions =
         (int)(j->prompt.n + j->own->n_new) + (j->engine.draft ? ASSAY_MAX_DRAFTS : 0);
-#ifdef ASSAY_HAS_MPI
-    ASSAY_TRY(assay_mpi_open(&j->world));
-#endif
     if (j->world && common->n_ranks > 1 && common->n_ranks != j->world->n_ranks)
         return assay_fail(ASSAY_USAGE, "--ranks %d, and mpirun has started %d", common->n_ranks,
                           j->world->n_ranks);
-    ASSAY_TRY(assay_engine_ranks_fit(hparams, j->engine.whole_experts,
-                                     j->world ? j->world->n_ranks : common->n_ranks));
+    return assay_engine_ranks_fit(hparams, j->engine.whole_experts,
+                                  j->world ? j->world->n_ranks : common->n_ranks);
+}
+
+/*
+ * Nobody begins before all have prepared. What all ranks refuse for one reason is said once, by
+ * rank 0, and every process ends with its status; where some refuse, these say why and the launcher
+ * ends the others.
+ */
+static assay_status prepare_ranks(job *j)
+{
+    int32_t mine = prepare(j), *all;
+    bool same = true, any = false;
+    if (!j->world)
+        return (assay_status)mine;
+    ASSAY_TRY(assay_alloc(&all, (size_t)j->world->n_ranks, sizeof *all, "statuses of the ranks"));
+    char why[512];
+    snprintf(why, sizeof why, "%s", mine == ASSAY_OK ? "" : assay_error_text());
+    assay_status s = assay_comm_gather(j->world, all, &mine, sizeof mine);
+    for (int r = 0; s == ASSAY_OK && r < j->world->n_ranks; r++) {
+        same = same && all[r] == mine;
+        any = any || all[r] != ASSAY_OK;
+    }
+    free(all);
+    ASSAY_TRY(s);
+    if (mine == ASSAY_OK)
+        return any ? assay_fail(ASSAY_PEER, "rank %d does not begin: another one cannot",
+                                j->world->rank)
+                   : ASSAY_OK;
+    j->all_refuse = same;
+    return same ? assay_fail((assay_status)mine, "%s", why)
+                : assay_fail((assay_status)mine, "rank %d: %s", j->world->rank, why);
+}
+
+static assay_status generate(job *j)
+{
+    const assay_options *common = j->common;
+#ifdef ASSAY_HAS_MPI
+    ASSAY_TRY(assay_mpi_open(&j->world));
+#endif
+    ASSAY_TRY(prepare_ranks(j));
     if (j->world) {
         assay_status s = run_rank(j, j->world);
         return s == ASSAY_OK ? s : assay_within(s, "rank %d", j->world->rank);
@@ -266,14 +304,16 @@ int assay_cmd_run(int argc, char **argv)
     if (s == ASSAY_OK)
         s = decode(&j, &n_new);
     assay_progress_end();
-    if (s != ASSAY_OK)
+    if (s != ASSAY_OK && j.all_refuse && j.world->rank > 0)
+        status = assay_status_exit(s); /* rank 0 says why */
+    else if (s != ASSAY_OK)
         status = assay_end_failed(&common, s);
     else if (!j.world || j.world->rank == 0)
         status = print(&j, n_new, &o, &common);
     else
         status = 0;
 #ifdef ASSAY_HAS_MPI
-    if (j.world && s != ASSAY_OK) { /* the others may be waiting in a collective */
+    if (j.world && s != ASSAY_OK && !j.all_refuse) { /* the others may be waiting in a collective */
         fflush(stderr);
         assay_comm_fail(j.world, "said above");
     }
