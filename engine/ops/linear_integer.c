@@ -1,5 +1,6 @@
 #include "engine/ops/linear_integer.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "engine/base/number.h"
@@ -21,8 +22,7 @@ size_t assay_op_codes_bytes(int64_t width, int block)
     return assay_op_q8_bytes(1, width, block) + (size_t)(width / block) * sizeof(float);
 }
 
-/* The largest bits of a magnitude, and whether an element of either sign has them. Bits of positive
- * floats are in the order of the floats; NaN and infinity lie above all others. */
+/* The largest bits of a magnitude: bits of positive floats are in the order of the floats. */
 INLINE uint32_t largest_bits(const uint32_t *bits, int n)
 {
     int32_t largest = 0;
@@ -52,7 +52,8 @@ INLINE float round_32(int16_t *code, const float *x)
 {
     uint32_t bits[32];
     memcpy(bits, x, sizeof bits);
-    float d = float_of(largest_bits(bits, 32)) / 127.0f, inverse = d != 0 ? 1.0f / d : 0.0f;
+    float d = float_of(largest_bits(bits, 32)) / 127.0f, inverse = 1.0f / d;
+    inverse = inverse < INFINITY ? inverse : 0; /* too small for a scale in any case */
     for (int i = 0; i < 32; i++)
         code[i] = away(x[i] * inverse);
     return assay_f16_to_f32(assay_f32_to_f16(d));
@@ -74,11 +75,11 @@ INLINE float round_256(int16_t *code, const float *x)
     uint32_t bits[256];
     memcpy(bits, x, sizeof bits);
     float extreme = extreme_of(bits, 256);
-    if (extreme == 0) {
+    float inverse = -127.0f / extreme;
+    if (extreme == 0 || isinf(inverse)) {
         memset(code, 0, 256 * sizeof *code);
         return 0;
     }
-    float inverse = -127.0f / extreme;
     for (int i = 0; i < 256; i++) {
         int32_t q = (int32_t)(inverse * x[i] + whole - whole);
         code[i] = (int16_t)(q > 127 ? 127 : q);
