@@ -78,8 +78,6 @@ static assay_status check_options(const assay_engine_options *o)
     if (o->products == ASSAY_PRODUCTS_INTEGER &&
         (o->backend != ASSAY_BACKEND_CPU || o->dtype != ASSAY_DTYPE_F32))
         return assay_fail(ASSAY_UNSUPPORTED, "products of integers run on the host, in f32");
-    if (o->backend == ASSAY_BACKEND_CUDA && o->cache_type != ASSAY_CACHE_F32)
-        return assay_fail(ASSAY_UNSUPPORTED, "on a device the cache is in f32");
     ASSAY_TRY(assay_seams_check(o->seams, o->backend == ASSAY_BACKEND_CUDA));
     if (o->max_positions < 1 || o->max_sequences < 1)
         return assay_fail(ASSAY_USAGE,

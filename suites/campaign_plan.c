@@ -224,8 +224,7 @@ assay_status assay_campaign_plan(assay_campaign *campaign)
             ASSAY_TRY(plan_pairs(campaign, model, campaign->options.quick ? 6 : 24));
         if (!campaign->options.classes)
             ASSAY_TRY(plan_clean(campaign, model));
-        if (campaign->options.backend == ASSAY_BACKEND_CPU) /* on a device the cache is plain */
-            ASSAY_TRY(plan_served(campaign, model));
+        ASSAY_TRY(plan_served(campaign, model));
     }
     for (int model = campaign->options.n_models;
          model < campaign->n_models && !campaign->options.classes; model++)

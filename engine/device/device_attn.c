@@ -133,18 +133,14 @@ static assay_status expand(assay_engine *e, int layer)
     ASSAY_TRY(assay_device_done(e, ASSAY_POINT_V, layer));
     ASSAY_TRY(assay_device_read(&k, e, ASSAY_POINT_K, ASSAY_POINT_KERNEL_OUT));
     ASSAY_TRY(assay_device_read(&value, e, ASSAY_POINT_V, ASSAY_POINT_KERNEL_OUT));
-    assay_device_cache keys = assay_device_cache_of(e, ASSAY_KV_K, layer);
-    assay_device_cache values = assay_device_cache_of(e, ASSAY_KV_V, layer);
-    ASSAY_RUN(d, assay_device_cache_write(d->at, &keys, k, 0, &d->rows));
-    ASSAY_RUN(d, assay_device_cache_write(d->at, &values, value, 0, &d->rows));
-    return ASSAY_OK;
+    ASSAY_TRY(assay_device_write_cache(e, ASSAY_KV_K, layer, k, (assay_rows){0}));
+    return assay_device_write_cache(e, ASSAY_KV_V, layer, value, (assay_rows){0});
 }
 
 /* q absorbed with the key half of kv_b; the latent row with its rotated key goes into the cache. */
 static assay_status absorb(assay_engine *e, int layer)
 {
     const assay_hparams *hp = e->hp;
-    assay_device *d = e->device;
     int64_t n = hp->d_nope, rank = hp->n_rank_kv;
     int64_t head = assay_part_of_weight(e, ASSAY_ROLE_ATTN_K_B, layer).head;
     assay_rows q, latent, k_rope;
@@ -172,10 +168,7 @@ static assay_status absorb(assay_engine *e, int layer)
     ASSAY_TRY(assay_device_done(e, ASSAY_POINT_Q_LATENT, layer));
     ASSAY_TRY(assay_device_read(&latent, e, ASSAY_POINT_KV_LATENT, ASSAY_POINT_KERNEL_OUT));
     ASSAY_TRY(assay_device_read(&k_rope, e, ASSAY_POINT_K_ROPE, ASSAY_POINT_KERNEL_OUT));
-    assay_device_cache cache = assay_device_cache_of(e, ASSAY_KV_LATENT, layer);
-    ASSAY_RUN(d, assay_device_cache_write(d->at, &cache, latent, 0, &d->rows));
-    ASSAY_RUN(d, assay_device_cache_write(d->at, &cache, k_rope, rank, &d->rows));
-    return ASSAY_OK;
+    return assay_device_write_cache(e, ASSAY_KV_LATENT, layer, latent, k_rope);
 }
 
 #define SCORE_FLOATS ((int64_t)64 << 20) /* scores held at once by dense attention */
@@ -283,8 +276,11 @@ static assay_status dense_attention(assay_engine *e, int layer, const assay_devi
     for (int i = 0; i < e->n_spans; i++) {
         const assay_span *s = &e->spans[i];
         int64_t at = s->sequence * a->keys.capacity;
-        const float *keys = d->caches[latent ? ASSAY_KV_LATENT : ASSAY_KV_K][layer];
-        const float *values = d->caches[latent ? ASSAY_KV_LATENT : ASSAY_KV_V][layer];
+        const float *keys = a->keys.decoded, *values = a->values.decoded;
+        if (!keys) {
+            keys = d->caches[latent ? ASSAY_KV_LATENT : ASSAY_KV_K][layer];
+            values = d->caches[latent ? ASSAY_KV_LATENT : ASSAY_KV_V][layer];
+        }
         for (int64_t r = 0; r < s->n_rows; r += most) {
             int64_t n = s->n_rows - r < most ? s->n_rows - r : most;
             ASSAY_TRY(dense_rows(e, s, a, q, o, lse, scores, s->rows[0] + r, n,
@@ -316,18 +312,20 @@ static assay_status kernel(assay_engine *e, int layer, assay_rows q, assay_rows 
     const assay_hparams *hp = e->hp;
     assay_device *d = e->device;
     bool latent = hp->is_mla && e->options.path == ASSAY_PATH_LATENT;
-    assay_device_attention a = {
-        .n_head = e->part.n_head,
-        .heads_per_kv = latent ? 0 : e->part.n_head / e->part.n_head_kv,
-        .d_key = latent       ? hp->n_rank_kv + hp->d_rope
-                 : hp->is_mla ? hp->d_nope + hp->d_rope
-                              : hp->d_head,
-        .d_value = latent ? hp->n_rank_kv : hp->d_value,
-        .keys = assay_device_cache_of(e, latent ? ASSAY_KV_LATENT : ASSAY_KV_K, layer),
-        .values = assay_device_cache_of(e, latent ? ASSAY_KV_LATENT : ASSAY_KV_V, layer),
-        .scale = hp->softmax_scale * assay_bent(e, ASSAY_SEAM_SOFTMAX_SCALE, layer, 1),
-        .round_probs = e->options.dtype == ASSAY_DTYPE_BF16,
-        .n_split = d->n_split};
+    assay_device_attention a = {.n_head = e->part.n_head,
+                                .heads_per_kv = latent ? 0 : e->part.n_head / e->part.n_head_kv,
+                                .d_key = latent       ? hp->n_rank_kv + hp->d_rope
+                                         : hp->is_mla ? hp->d_nope + hp->d_rope
+                                                      : hp->d_head,
+                                .d_value = latent ? hp->n_rank_kv : hp->d_value,
+                                .scale = hp->softmax_scale *
+                                         assay_bent(e, ASSAY_SEAM_SOFTMAX_SCALE, layer, 1),
+                                .round_probs = e->options.dtype == ASSAY_DTYPE_BF16,
+                                .n_split = d->n_split};
+    ASSAY_TRY(assay_device_read_cache(&a.keys, e, latent ? ASSAY_KV_LATENT : ASSAY_KV_K, layer));
+    a.values = a.keys;
+    if (!latent)
+        ASSAY_TRY(assay_device_read_cache(&a.values, e, ASSAY_KV_V, layer));
     if (hp->has_indexer) {
         ASSAY_TRY(assay_device_read(NULL, e, ASSAY_POINT_INDEX_TOPK, ASSAY_POINT_KERNEL_OUT));
         a.selected = assay_device_ids(e, ASSAY_POINT_INDEX_TOPK);
@@ -469,7 +467,6 @@ static assay_status llama(assay_engine *e, int layer)
 {
     const assay_hparams *hp = e->hp;
     const assay_part *p = &e->part, from = assay_part_of_weight(e, ASSAY_ROLE_ATTN_QKV, layer);
-    assay_device *d = e->device;
     assay_rotary q_how, k_how;
     int64_t width = hp->d_head;
     assay_rows x;
@@ -488,12 +485,10 @@ static assay_status llama(assay_engine *e, int layer)
     ASSAY_TRY(assay_device_read(&x, e, ASSAY_POINT_K, ASSAY_POINT_K_ROPE));
     x.width = width;
     ASSAY_TRY(assay_device_turn(e, ASSAY_POINT_K_ROPE, x, width, p->n_head_kv, &k_how, layer));
-    assay_device_cache keys = assay_device_cache_of(e, ASSAY_KV_K, layer);
-    assay_device_cache values = assay_device_cache_of(e, ASSAY_KV_V, layer);
     ASSAY_TRY(assay_device_read(&x, e, ASSAY_POINT_K_ROPE, ASSAY_POINT_KERNEL_OUT));
-    ASSAY_RUN(d, assay_device_cache_write(d->at, &keys, x, 0, &d->rows));
+    ASSAY_TRY(assay_device_write_cache(e, ASSAY_KV_K, layer, x, (assay_rows){0}));
     ASSAY_TRY(assay_device_read(&x, e, ASSAY_POINT_V, ASSAY_POINT_KERNEL_OUT));
-    ASSAY_RUN(d, assay_device_cache_write(d->at, &values, x, 0, &d->rows));
+    ASSAY_TRY(assay_device_write_cache(e, ASSAY_KV_V, layer, x, (assay_rows){0}));
     ASSAY_TRY(open_output(e, layer));
     ASSAY_TRY(assay_device_read(&x, e, ASSAY_POINT_Q_ROPE, ASSAY_POINT_KERNEL_OUT));
     ASSAY_TRY(kernel(e, layer, x, assay_device_rows_of(e, ASSAY_POINT_OUT_ATTN)));
@@ -547,21 +542,20 @@ static assay_status index_keys(assay_engine *e, int layer)
     ASSAY_TRY(project_to(e, ASSAY_POINT_INDEX_WEIGHTS, stream, ASSAY_ROLE_INDEX_PROJ, layer,
                          ASSAY_ROLE_COUNT));
     ASSAY_TRY(assay_device_read(&x, e, ASSAY_POINT_INDEX_K, ASSAY_POINT_INDEX_SCORES));
-    assay_device_cache cache = assay_device_cache_of(e, ASSAY_KV_INDEX, layer);
-    ASSAY_RUN(d, assay_device_cache_write(d->at, &cache, x, 0, &d->rows));
-    return ASSAY_OK;
+    return assay_device_write_cache(e, ASSAY_KV_INDEX, layer, x, (assay_rows){0});
 }
 
 assay_status assay_device_index(assay_engine *e, int layer)
 {
     assay_device *d = e->device;
     assay_indexer how = assay_indexer_of(e, layer);
-    assay_device_cache cache = assay_device_cache_of(e, ASSAY_KV_INDEX, layer);
+    assay_device_cache cache;
     int64_t top_k = e->hp->index_top_k, most = e->options.max_positions; /* as the point's axis X */
     int64_t n_ids = top_k < most ? top_k : most;
     assay_rows q, w, x;
     ASSAY_TRY(index_queries(e, layer));
     ASSAY_TRY(index_keys(e, layer));
+    ASSAY_TRY(assay_device_read_cache(&cache, e, ASSAY_KV_INDEX, layer));
     ASSAY_TRY(assay_device_read(&q, e, ASSAY_POINT_INDEX_Q, ASSAY_POINT_INDEX_SCORES));
     ASSAY_TRY(assay_device_read(&w, e, ASSAY_POINT_INDEX_WEIGHTS, ASSAY_POINT_INDEX_SCORES));
     ASSAY_TRY(assay_device_begin(e, ASSAY_POINT_INDEX_SCORES, layer));

@@ -35,18 +35,6 @@ assay_status assay_device_join(assay_engine *e)
     return d->is_dry ? ASSAY_OK : assay_cuda_wait(d->stream, d->join);
 }
 
-assay_device_cache assay_device_cache_of(const assay_engine *e, assay_kv_kind kind, int layer)
-{
-    const assay_device *d = e->device;
-    return (assay_device_cache){
-        .base = (float *const *)(d->bases + (size_t)kind * (size_t)e->hp->n_layer + (size_t)layer),
-        .capacity = e->options.max_positions,
-        .width = d->cache_width[kind],
-        .pages = d->pages_at,
-        .page = e->options.page_size,
-        .n_pages = d->n_pages};
-}
-
 assay_status assay_device_norm(assay_engine *e, assay_point to, assay_rows x, assay_role weight,
                                int which, int layer)
 {
@@ -202,6 +190,7 @@ assay_status assay_device_run(assay_engine *e, bool with_logits)
     d->at = d->stream;
     ASSAY_TRY(assay_plan_poison(e));
     ASSAY_TRY(assay_device_angles(e));
+    ASSAY_TRY(assay_device_count_keys(e));
     ASSAY_TRY(embed(e));
     ASSAY_TRY(deliver_layer(e, &from, -1));
     for (int layer = assay_model_first_layer(e->model); layer <= last; layer++) {

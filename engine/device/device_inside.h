@@ -29,8 +29,11 @@ enum {
     ASSAY_SCRATCH_X,       /* its input in bfloat16 */
     ASSAY_SCRATCH_IN,      /* rows of experts */
     ASSAY_SCRATCH_OUT,
-    ASSAY_SCRATCH_INDEX,    /* which rows they are */
-    ASSAY_SCRATCH_SCORES,   /* of dense attention */
+    ASSAY_SCRATCH_INDEX,  /* which rows they are */
+    ASSAY_SCRATCH_SCORES, /* of dense attention */
+    ASSAY_SCRATCH_KEYS,   /* of one layer, decoded from the cache */
+    ASSAY_SCRATCH_VALUES,
+    ASSAY_SCRATCH_INDEX_KEYS,
     ASSAY_SCRATCH_SHARE,    /* this rank's logits */
     ASSAY_SCRATCH_GATHERED, /* of all ranks */
     ASSAY_SCRATCH_COUNT
@@ -105,8 +108,9 @@ struct assay_device {
     assay_packed *weights; /* [1 + n_layer][ASSAY_ROLE_COUNT]; data NULL: absent */
     float **vectors;       /* the same shape: weights of one dimension, decoded */
     int64_t weight_bytes;
-    float **caches[ASSAY_KV_COUNT]; /* host: [n_layer] device addresses */
-    float **bases;                  /* device: [ASSAY_KV_COUNT][n_layer], what kernels read */
+    void **caches[ASSAY_KV_COUNT]; /* host: [n_layer] device addresses */
+    void **bases;                  /* device: [ASSAY_KV_COUNT][n_layer], what kernels read */
+    int32_t *n_keys_at;            /* device: [max_sequences] of the step; cache not in float32 */
     int64_t cache_width[ASSAY_KV_COUNT];
     int32_t *pages_at, *pages;   /* block tables [max_sequences, n_pages]; device, host as sent */
     int n_pages;                 /* of a sequence; 0: contiguous */
@@ -162,9 +166,19 @@ void assay_device_drop_weights(assay_engine *e);
 const assay_packed *assay_device_weight(const assay_engine *e, assay_role role, int layer);
 const float *assay_device_vector(const assay_engine *e, assay_role role, int layer);
 
-/* ---- device_open.c ---- */
+/* ---- device_cache.c ---- */
+assay_status assay_device_open_caches(assay_engine *e);
+void assay_device_close_caches(assay_engine *e);
 /* Block tables as they are now, to the device. */
 assay_status assay_device_send_pages(assay_engine *e);
+/* Rows of a, with those of b behind them (width 0: none), as the step's rows of the cache. */
+assay_status assay_device_write_cache(assay_engine *e, assay_kv_kind kind, int layer, assay_rows a,
+                                      assay_rows b);
+/* At the start of a step: how many keys its sequences will have. */
+assay_status assay_device_count_keys(assay_engine *e);
+/* The layer's cache as float32 rows, this step's included; valid until the next layer's. */
+assay_status assay_device_read_cache(assay_device_cache *out, assay_engine *e, assay_kv_kind kind,
+                                     int layer);
 
 /* ---- device_cells.c: points ---- */
 assay_status assay_device_begin(assay_engine *e, int slot, int layer);
@@ -249,7 +263,6 @@ assay_status assay_device_turn(assay_engine *e, assay_point to, assay_rows x, in
                                int n_head, const assay_rotary *how, int layer);
 /* Angles of the step for every rotation known so far. */
 assay_status assay_device_angles(assay_engine *e);
-assay_device_cache assay_device_cache_of(const assay_engine *e, assay_kv_kind kind, int layer);
 assay_rows assay_device_bucket(const assay_engine *e, assay_rows rows);
 
 /* ---- table.cu ---- */

@@ -6,7 +6,6 @@
 
 #include "engine/device/device_inside.h"
 
-#define CACHE_OWNER 0xCAC4Eu /* of rows never written, as on the host (engine/kvcache.c) */
 #define OWN_BYTES ((int64_t)12 << 30)
 #define POSITIONS_PER_SPLIT 128
 #define MOST_SPLIT 8
@@ -27,136 +26,6 @@ static assay_status no_device(void)
     if (assay_cuda_count(&why) > 0)
         return ASSAY_OK;
     return assay_fail(ASSAY_NO_DEVICE, "backend cuda: %s", why);
-}
-
-/* Kinds that this model and path write. */
-static bool is_cached(const assay_engine *e, int kind, int layer)
-{
-    bool latent = e->hp->is_mla && e->options.path == ASSAY_PATH_LATENT;
-    if (kind == ASSAY_KV_INDEX)
-        return e->hp->has_indexer && e->hp->index_full[layer];
-    return kind == ASSAY_KV_LATENT ? latent : !latent;
-}
-
-static int64_t cache_floats(const assay_engine *e, int kind)
-{
-    const assay_engine_options *o = &e->options;
-    int64_t rows = (int64_t)o->max_positions * o->max_sequences;
-    if (o->page_size)
-        rows = (o->n_pages ? o->n_pages : (int64_t)e->device->n_pages * o->max_sequences) *
-               o->page_size;
-    return e->device->cache_width[kind] * rows;
-}
-
-/* Pages are given and taken by the host's bookkeeping (engine/kvcache.c). A change waits for the
- * steps that are under way. */
-assay_status assay_device_send_pages(assay_engine *e)
-{
-    assay_device *d = e->device;
-    bool is_new = false;
-    for (int s = 0; s < e->options.max_sequences && d->n_pages; s++)
-        for (int i = 0; i < d->n_pages; i++) {
-            int32_t page = (int32_t)assay_kvcache_page(e->cache, s, i);
-            is_new = is_new || d->pages[s * d->n_pages + i] != page;
-            d->pages[s * d->n_pages + i] = page;
-        }
-    if (!is_new)
-        return ASSAY_OK;
-    ASSAY_TRY(assay_cuda_to_device(d->stream, d->pages_at, d->pages,
-                                   (size_t)e->options.max_sequences * (size_t)d->n_pages *
-                                       sizeof *d->pages));
-    return assay_cuda_sync(d->stream);
-}
-
-static assay_status open_pages(assay_engine *e)
-{
-    assay_device *d = e->device;
-    const assay_engine_options *o = &e->options;
-    if (!o->page_size)
-        return ASSAY_OK;
-    d->n_pages = (o->max_positions + o->page_size - 1) / o->page_size;
-    size_t n = (size_t)o->max_sequences * (size_t)d->n_pages;
-    ASSAY_TRY(assay_alloc(&d->pages, n, sizeof *d->pages, "block tables"));
-    return assay_cuda_alloc((void **)&d->pages_at, n * sizeof *d->pages, "block tables");
-}
-
-static assay_status open_caches(assay_engine *e)
-{
-    assay_device *d = e->device;
-    const assay_hparams *hp = e->hp;
-    size_t n_layer = (size_t)hp->n_layer;
-    d->cache_width[ASSAY_KV_K] = (int64_t)e->part.n_head_kv * hp->d_head;
-    d->cache_width[ASSAY_KV_V] = (int64_t)e->part.n_head_kv * hp->d_value;
-    d->cache_width[ASSAY_KV_LATENT] = hp->n_rank_kv + hp->d_rope;
-    d->cache_width[ASSAY_KV_INDEX] = hp->index_d_head;
-    ASSAY_TRY(
-        assay_cuda_alloc((void **)&d->bases, ASSAY_KV_COUNT * n_layer * sizeof(void *), "caches"));
-    for (int kind = 0; kind < ASSAY_KV_COUNT; kind++) {
-        ASSAY_TRY(assay_alloc(&d->caches[kind], n_layer, sizeof *d->caches[kind], "caches"));
-        for (int layer = assay_model_first_layer(e->model);
-             layer <= assay_model_last_layer(e->model); layer++)
-            if (is_cached(e, kind, layer))
-                ASSAY_TRY(assay_cuda_alloc((void **)&d->caches[kind][layer],
-                                           (size_t)cache_floats(e, kind) * 4, "cache"));
-    }
-    return ASSAY_OK;
-}
-
-static assay_status tell_bases(assay_engine *e)
-{
-    assay_device *d = e->device;
-    size_t n = (size_t)e->hp->n_layer;
-    for (int kind = 0; kind < ASSAY_KV_COUNT; kind++)
-        ASSAY_TRY(assay_cuda_to_device(d->stream, d->bases + (size_t)kind * n, d->caches[kind],
-                                       n * sizeof(float *)));
-    return assay_cuda_sync(d->stream);
-}
-
-static assay_status poison_caches(assay_engine *e, int sequence)
-{
-    assay_device *d = e->device;
-    uint32_t word = assay_poison_f32(CACHE_OWNER);
-    for (int kind = 0; kind < ASSAY_KV_COUNT; kind++) {
-        int64_t n = d->cache_width[kind] * e->options.max_positions;
-        for (int layer = 0; layer < e->hp->n_layer; layer++) {
-            float *at = d->caches[kind][layer];
-            if (at && sequence < 0)
-                ASSAY_TRY(assay_device_fill(d->stream, at, word, cache_floats(e, kind)));
-            else if (at)
-                ASSAY_TRY(assay_device_fill(d->stream, at + sequence * n, word, n));
-        }
-    }
-    return assay_cuda_sync(d->stream);
-}
-
-/* Pages that are given back keep their rows: a prefix may be found again, and who gets a page for
- * something else writes a row before it is read. */
-assay_status assay_device_reset(assay_engine *e, int sequence)
-{
-    return e->device->n_pages ? ASSAY_OK : poison_caches(e, sequence);
-}
-
-assay_status assay_device_move_cache(assay_engine *e)
-{
-    assay_device *d = e->device;
-    ASSAY_TRY(assay_cuda_sync(d->stream));
-    for (int kind = 0; kind < ASSAY_KV_COUNT; kind++)
-        for (int layer = 0; layer < e->hp->n_layer; layer++) {
-            size_t bytes = (size_t)cache_floats(e, kind) * 4;
-            float *old = d->caches[kind][layer];
-            void *fresh;
-            if (!old)
-                continue;
-            ASSAY_TRY(assay_cuda_alloc(&fresh, bytes, "cache"));
-            ASSAY_TRY(assay_cuda_within(d->stream, fresh, old, bytes));
-            /* What still reads the old place shall find nothing that looks right. */
-            ASSAY_TRY(assay_device_fill(d->stream, old, assay_poison_f32(CACHE_OWNER),
-                                        cache_floats(e, kind)));
-            ASSAY_TRY(assay_cuda_sync(d->stream));
-            assay_cuda_free(old);
-            d->caches[kind][layer] = fresh;
-        }
-    return tell_bases(e);
 }
 
 static assay_status open_streams(assay_device *d)
@@ -182,10 +51,7 @@ static assay_status open_parts(assay_engine *e)
     ASSAY_TRY(assay_device_open_ranks(e));
     ASSAY_TRY(assay_alloc(&d->cells, n_cells, sizeof *d->cells, "buffers"));
     ASSAY_TRY(assay_device_upload(e));
-    ASSAY_TRY(open_pages(e));
-    ASSAY_TRY(open_caches(e));
-    ASSAY_TRY(tell_bases(e));
-    ASSAY_TRY(poison_caches(e, -1));
+    ASSAY_TRY(assay_device_open_caches(e));
     d->owns_layers = true;
     d->own_bytes = OWN_BYTES;
     int part = e->options.key_split ? e->options.key_split : POSITIONS_PER_SPLIT;
@@ -236,14 +102,7 @@ void assay_device_close(assay_engine *e)
     free(d->cells);
     free_scratch(d);
     assay_device_drop_weights(e);
-    for (int kind = 0; kind < ASSAY_KV_COUNT; kind++) {
-        for (int layer = 0; d->caches[kind] && layer < e->hp->n_layer; layer++)
-            assay_cuda_free(d->caches[kind][layer]);
-        free(d->caches[kind]);
-    }
-    assay_cuda_free(d->bases);
-    assay_cuda_free(d->pages_at);
-    free(d->pages);
+    assay_device_close_caches(e);
     assay_cuda_free(d->rows.tokens);
     assay_cuda_free(d->greedy);
     assay_cuda_free(d->captured_positions);

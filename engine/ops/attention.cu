@@ -54,12 +54,8 @@ static __device__ view view_of(const assay_device_attention &a, const assay_devi
         v.n = position + 1;
     v.cache = a.keys;
     v.sequence = sequence;
-    v.keys = *a.keys.base + static_cast<int64_t>(kv_head) * a.d_key;
-    v.values = *a.values.base + static_cast<int64_t>(kv_head) * a.d_value;
-    if (!a.heads_per_kv) {
-        v.keys = *a.keys.base;
-        v.values = *a.values.base;
-    }
+    v.keys = cache_floats(a.keys) + static_cast<int64_t>(kv_head) * a.d_key;
+    v.values = cache_floats(a.values) + static_cast<int64_t>(kv_head) * a.d_value;
     return v;
 }
 

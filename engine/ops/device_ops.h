@@ -174,10 +174,11 @@ assay_status assay_device_router_weigh(void *stream, assay_rows weights, const i
                                        assay_rows probs, const float *bias,
                                        const assay_routing *how);
 
-/* ---- ops/indexer.cu (indexer.h) ---- */
+/* ---- ops/cache.cu (kvcache.h, cache_row.h) ---- */
 
 /*
- * Where the cached rows of one kind and layer lie: row p of sequence s is *base + r * width with
+ * Where the cached rows of one kind and layer lie: row p of sequence s is *base + r * row_bytes
+ * with
  *
  *   contiguous   r = s * capacity + p
  *   in pages     r = pages[s * n_pages + p / page] * page + p % page
@@ -185,14 +186,29 @@ assay_status assay_device_router_weigh(void *stream, assay_rows weights, const i
  * *base and pages are read on the device: a cache that moves, or grows, needs no new capture.
  */
 typedef struct assay_device_cache {
-    float *const *base;
-    int64_t capacity, width;
+    void *const *base;
+    const float *decoded; /* not NULL: row 0 of rows that are decoded, and base is not read */
+    int type;             /* assay_cache_type; attention and indexer read float32 alone */
+    int64_t capacity, width, row_bytes;
     const int32_t *pages; /* NULL: contiguous */
     int page, n_pages;    /* of a sequence */
 } assay_device_cache;
 
-assay_status assay_device_cache_write(void *stream, const assay_device_cache *cache, assay_rows x,
-                                      int64_t column, const assay_device_rows *rows);
+/* The bytes of assay_cache_row_store(), of row t of a and of b behind it (b's width may be 0). */
+assay_status assay_device_cache_write(void *stream, const assay_device_cache *cache, assay_rows a,
+                                      assay_rows b, const assay_device_rows *rows);
+/* n_keys[s]: the last position that the step has of sequence s, plus 1; 0: it has none. */
+assay_status assay_device_cache_lengths(void *stream, int32_t *n_keys, int n_sequences,
+                                        const assay_device_rows *rows);
+/* The numbers of assay_cache_row_load(): out[s * capacity + p] of `width`, p < n_keys[s]. */
+assay_status assay_device_cache_decode(void *stream, float *out, const assay_device_cache *cache,
+                                       const int32_t *n_keys, int n_sequences);
+/* The bytes of assay_cache_row_poison(), n rows from `at` on; word: the float32 poison. */
+assay_status assay_device_cache_poison(void *stream, void *at, int type, int64_t row_bytes,
+                                       int64_t n, uint32_t word);
+
+/* ---- ops/indexer.cu (indexer.h) ---- */
+
 /* Rows of `scores` are capacity wide; keys that a row does not see are -inf. */
 assay_status assay_device_index_scores(void *stream, assay_rows scores, assay_rows q, assay_rows w,
                                        const assay_device_cache *keys,

@@ -1,5 +1,5 @@
 /*
- * The indexer (indexer.h) and the writing of cached rows. Lengths are read on the device.
+ * The indexer (indexer.h). Lengths are read on the device.
  *
  * Selection sorts keys of 64 bits, score descending then position ascending, in shared memory. A
  * row with more keys than fit keeps the best so far at the front and sorts the next ones behind it.
@@ -12,27 +12,6 @@
 #define SORT_THREADS 512
 #define WARPS 8
 #define MOST_BLOCKS 1024 /* of scores, all rows together */
-
-static __global__ void write_rows(assay_device_cache cache, assay_rows x, int64_t column,
-                                  assay_device_rows rows)
-{
-    kernel_begin();
-    int64_t t = blockIdx.x;
-    int32_t sequence = rows.sequences[t], position = rows.positions[t];
-    if (sequence < 0 || position < 0)
-        return;
-    float *to = *cache.base + cache_row(cache, sequence, position) * cache.width + column;
-    for (int64_t i = threadIdx.x; i < x.width; i += blockDim.x)
-        to[i] = x.at[t * x.stride + i];
-}
-
-extern "C" assay_status assay_device_cache_write(void *stream, const assay_device_cache *cache,
-                                                 assay_rows x, int64_t column,
-                                                 const assay_device_rows *rows)
-{
-    return kernel_launch("cache write", stream, write_rows, static_cast<unsigned>(x.n), 256, 0,
-                         *cache, x, column, *rows);
-}
 
 /* Score of one head for one key; every lane has it. */
 static __device__ float head_score(const float *q, const float *k, int d_head, bool no_relu)
@@ -60,7 +39,7 @@ static __global__ void __launch_bounds__(32 * WARPS)
          j < keys.capacity; j += static_cast<int64_t>(gridDim.x) * blockDim.x)
         out[j] = -INFINITY;
     for (int j = blockIdx.x; j < seen; j += gridDim.x, turn ^= 1) {
-        const float *k = *keys.base + cache_row(keys, sequence, j) * keys.width;
+        const float *k = cache_floats(keys) + cache_row(keys, sequence, j) * keys.width;
         float sum = 0;
 #pragma unroll 4
         for (int h = warp; h < how.n_summed; h += WARPS)
