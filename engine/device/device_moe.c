@@ -48,6 +48,22 @@ typedef struct part {
     assay_slice inner;
 } part;
 
+/* Experts that this rank computes. */
+typedef struct own {
+    int first, n;
+} own;
+
+/* By the rank's part; a wrong engine counts from another one. */
+static own own_of(const assay_engine *e, int layer)
+{
+    int n_expert = e->hp->n_expert;
+    int from = e->part.expert + (int)assay_bent(e, ASSAY_SEAM_RANK_EXPERT_OFFSET, layer, 0);
+    int to = from + e->part.n_expert;
+    from = from < 0 ? 0 : from < n_expert ? from : n_expert;
+    to = to < from ? from : to < n_expert ? to : n_expert;
+    return (own){from, to - from};
+}
+
 /* Rows of all pairs in the order of experts, known to the host; first NULL: few rows. */
 typedef struct grouping {
     int32_t *pair;   /* [n] host: pairs by expert, then the rows of x they take */
@@ -98,8 +114,16 @@ static assay_status group_pairs(grouping *g, assay_engine *e, const int32_t *dev
     return assay_cuda_sync(d->stream); /* the list is the host's own memory */
 }
 
-static assay_status project_few(assay_engine *e, assay_rows y, assay_rows x, const part *w, int per)
+static bool has_others(const own *o, const assay_engine *e)
 {
+    return o->n < e->hp->n_expert;
+}
+
+static assay_status project_few(assay_engine *e, assay_rows y, assay_rows x, const part *w, int per,
+                                const own *o)
+{
+    assay_device *d = e->device;
+    bool has_none = o->n == 0;
     assay_packed_product p = {.w = w->w,
                               .y = y.at,
                               .x = x.at,
@@ -115,8 +139,12 @@ static assay_status project_few(assay_engine *e, assay_rows y, assay_rows x, con
                               .sequences = e->device->rows.sequences,
                               .used = e->hp->n_expert_used,
                               .per = per,
-                              .expert_rows = w->expert_rows};
-    return assay_device_multiply(e, &p);
+                              .expert_rows = w->expert_rows,
+                              .first_own = has_none ? e->hp->n_expert : o->first,
+                              .n_own = has_none ? 1 : o->n};
+    if (has_others(o, e))
+        ASSAY_RUN(d, assay_device_zero_others(d->at, y, &p));
+    return has_none ? ASSAY_OK : assay_device_multiply(e, &p);
 }
 
 static assay_status one_expert(assay_engine *e, float *y, const float *x, const part *w, int expert,
@@ -136,8 +164,21 @@ static assay_status one_expert(assay_engine *e, float *y, const float *x, const 
     return assay_device_multiply(e, &p);
 }
 
+/* Rows of pairs, in the order of experts, that other ranks compute. */
+static assay_status zero_others(assay_engine *e, float *out, int64_t width, const grouping *g,
+                                const own *o)
+{
+    assay_device *d = e->device;
+    int64_t before = g->first[o->first], to = g->first[o->first + o->n], n = g->n;
+    if (before > 0)
+        ASSAY_RUN(d, assay_device_fill(d->at, out, 0, before * width));
+    if (to < n)
+        ASSAY_RUN(d, assay_device_fill(d->at, out + to * width, 0, (n - to) * width));
+    return ASSAY_OK;
+}
+
 static assay_status project_many(assay_engine *e, assay_rows y, assay_rows x, const part *w,
-                                 int per, const grouping *g)
+                                 int per, const grouping *g, const own *o)
 {
     assay_device *d = e->device;
     void *in, *out;
@@ -148,7 +189,9 @@ static assay_status project_many(assay_engine *e, assay_rows y, assay_rows x, co
                                      per == 1 ? g->device : g->device + g->n));
     if (d->is_dry) /* scratch of the largest product that may come */
         ASSAY_TRY(one_expert(e, out, in, w, 0, g->n));
-    for (int i = 0; i < e->hp->n_expert; i++) {
+    if (has_others(o, e))
+        ASSAY_TRY(zero_others(e, out, out_width, g, o));
+    for (int i = o->first; i < o->first + o->n; i++) {
         int64_t first = g->first[i], n = g->first[i + 1] - first;
         if (n > 0)
             ASSAY_TRY(one_expert(e, (float *)out + first * out_width,
@@ -168,12 +211,13 @@ static assay_rows pairs_of(const assay_engine *e, assay_point point)
 static assay_status project(assay_engine *e, assay_point to, assay_rows x, const part *w, int per,
                             const grouping *g, int layer)
 {
+    const own o = own_of(e, layer);
     ASSAY_TRY(assay_device_begin(e, to, layer));
     assay_rows y = pairs_of(e, to);
     if (g->first)
-        ASSAY_TRY(project_many(e, y, x, w, per, g));
+        ASSAY_TRY(project_many(e, y, x, w, per, g, &o));
     else
-        ASSAY_TRY(project_few(e, y, x, w, per));
+        ASSAY_TRY(project_few(e, y, x, w, per, &o));
     return assay_device_done(e, to, layer);
 }
 

@@ -41,9 +41,6 @@ assay_status assay_device_open_ranks(assay_engine *e)
     } mine = {0}, *all;
     if (e->part.n_ranks == 1)
         return ASSAY_OK;
-    if (e->options.whole_experts)
-        return assay_fail(ASSAY_UNSUPPORTED,
-                          "backend cuda: experts are cut over ranks, not dealt out whole");
     mine.alone = assay_cuda_has_ranks() && assay_cuda_count(NULL) >= e->part.n_ranks;
     if (mine.alone && e->part.rank == 0)
         ASSAY_TRY(assay_cuda_ranks_id(mine.id));

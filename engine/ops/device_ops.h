@@ -50,7 +50,8 @@ typedef struct assay_packed {
  *   n_head > 1   for each head h: y + h y_head, x + h x_head, first_row + h w_head
  *   transposed   y[t, c] = sum_r x[t, r] w[first_row + r, column + c]; n_out counts columns
  *   ids          row p of n is pair (p / used, p % used): w's first row grows by
- *                ids[p] * expert_rows, x is row p / per; rows beyond the bucket are left alone
+ *                ids[p] * expert_rows, x is row p / per; rows beyond the bucket are left alone, and so
+ *                are pairs whose expert is none of n_own (0: all) from first_own on
  *   rounded      weights are rounded to bfloat16
  *   in_f32       many rows: the product runs in float32 all the same (matrix units sum bfloat16
  * with a bias towards zero, which only a value that is not rounded afterwards shows)
@@ -67,6 +68,7 @@ typedef struct assay_packed_product {
     const int32_t *ids, *sequences;
     int used, per;
     int64_t expert_rows;
+    int first_own, n_own;
     bool rounded, in_f32;
 } assay_packed_product;
 
@@ -148,6 +150,8 @@ assay_status assay_device_greedy(void *stream, int32_t *ids, assay_rows logits);
 assay_status assay_device_weighted_sum(void *stream, assay_rows y, assay_rows down,
                                        assay_rows weights);
 assay_status assay_device_fill(void *stream, void *at, uint32_t word, int64_t n);
+/* 0 to the rows of the pairs that p, a product with ids, leaves out for their expert. */
+assay_status assay_device_zero_others(void *stream, assay_rows y, const assay_packed_product *p);
 /* y[i] = factor * sum over ranks, in their order, of all[r * n + i]; i from `first` to n - 1. */
 assay_status assay_device_sum_ranks(void *stream, float *y, const float *all, int n_ranks,
                                     int64_t n, int64_t first, float factor);

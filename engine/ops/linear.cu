@@ -9,6 +9,7 @@
  * depends on the weight's width alone.
  */
 #include "engine/ops/linear_matrix.cuh"
+#include "engine/ops/product_pairs.cuh"
 #include "engine/ops/units.cuh"
 
 extern "C" {
@@ -42,7 +43,7 @@ template <int MANY> __device__ place place_of(const assay_packed_product &p)
     at.left_out = false;
     if (p.ids) {
         int64_t pair = blockIdx.z;
-        at.left_out = p.sequences[pair / p.used] == ASSAY_ROW_BEYOND;
+        at.left_out = product_leaves_out(p, pair);
         at.first = p.first_row + (at.left_out ? 0 : p.ids[pair] * p.expert_rows);
         at.x = p.x + pair / p.per * p.x_stride;
         at.y = p.y + pair * p.y_stride;

@@ -17,6 +17,7 @@
 #include <cuda_bf16.h>
 
 #include "engine/ops/linear_matrix.cuh"
+#include "engine/ops/product_pairs.cuh"
 #include "engine/ops/units.cuh"
 
 #define WARPS 8
@@ -237,7 +238,7 @@ static __device__ bool operands_of(operands *at, const assay_packed_product &p, 
 {
     if (p.ids) {
         int64_t pair = blockIdx.z;
-        if (p.sequences[pair / p.used] == ASSAY_ROW_BEYOND)
+        if (product_leaves_out(p, pair))
             return false;
         *at = {p.x + pair / p.per * p.x_stride, p.y + pair * p.y_stride,
                p.first_row + p.ids[pair] * p.expert_rows, 1};

@@ -1,5 +1,6 @@
 /* Ops element by element (pointwise.h), and moving of values. */
 #include "engine/ops/kernel.cuh"
+#include "engine/ops/product_pairs.cuh"
 
 extern "C" {
 #include "engine/ops/device_ops.h"
@@ -260,6 +261,23 @@ extern "C" assay_status assay_device_share_scale(void *stream, assay_rows y, con
 {
     return kernel_launch("shared scale", stream, share_scale, 1, GREEDY_THREADS, 0, y, n_rows,
                          left_over);
+}
+
+static __global__ void zero_others(assay_rows y, assay_packed_product p)
+{
+    kernel_begin();
+    int64_t pair = blockIdx.x;
+    if (product_is_beyond(p, pair) || !product_is_others(p, pair))
+        return;
+    for (int64_t i = threadIdx.x; i < y.width; i += THREADS)
+        y.at[pair * y.stride + i] = 0.0f;
+}
+
+extern "C" assay_status assay_device_zero_others(void *stream, assay_rows y,
+                                                 const assay_packed_product *p)
+{
+    return kernel_launch("experts of other ranks", stream, zero_others, static_cast<unsigned>(y.n),
+                         THREADS, 0, y, *p);
 }
 
 /* One block per row; as assay_bend_epilogue() has it on the host. */

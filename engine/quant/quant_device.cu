@@ -4,6 +4,7 @@
  */
 #include <cuda_bf16.h>
 
+#include "engine/ops/product_pairs.cuh"
 #include "engine/quant/decode.cuh"
 
 extern "C" {
@@ -85,7 +86,7 @@ template <class R> __global__ void product_rows(assay_packed_product p, assay_pa
     if (out >= p.n_out)
         return;
     if (p.ids) {
-        if (p.sequences[blockIdx.y / p.used] == ASSAY_ROW_BEYOND)
+        if (product_leaves_out(p, blockIdx.y))
             return;
         t0 = blockIdx.y;
         n = 1;

@@ -129,6 +129,7 @@ typedef struct rank_job {
     assay_model *model;
     assay_backend backend;
     const assay_seams *seams;
+    bool whole_experts;
     float *logits; /* of rank 0, last row */
 } rank_job;
 
@@ -146,6 +147,7 @@ static assay_status run_rank(void *user, assay_comm *comm)
     o.backend = j->backend;
     o.comm = comm;
     o.seams = j->seams;
+    o.whole_experts = j->whole_experts;
     o.max_positions = 32;
     ASSAY_TRY(assay_engine_new(&engine, j->model, &o));
     float *logits = calloc(N_TOKENS * vocab, sizeof *logits);
@@ -160,7 +162,8 @@ static assay_status run_rank(void *user, assay_comm *comm)
 
 static float *logits_of(assay_model *model, assay_backend backend, const assay_seams *seams)
 {
-    rank_job j = {model, backend, seams, NULL};
+    bool whole = seams && seams->settings[0].seam == ASSAY_SEAM_RANK_EXPERT_OFFSET;
+    rank_job j = {model, backend, seams, whole, NULL};
     j.logits = calloc((size_t)assay_model_hparams(model)->n_vocab, sizeof *j.logits);
     EXPECT_OK(assay_ranks_run(2, run_rank, &j));
     return j.logits;
@@ -187,6 +190,7 @@ START_TEST(gpu_seams_of_ranks_change_the_run_as_they_do_on_the_host)
         {ASSAY_SEAM_RANK_SLICE, 1, -1, 1, -1, -1, 0, 1, {R(GATE_EXPS)}},
         {ASSAY_SEAM_RANK_SLICE_SHIFT, 1, -1, 0, -1, -1, 3, 1, {R(UP_SHEXP)}},
         {ASSAY_SEAM_RANK_VIEW, 1, -1, 1, -1, -1, 2, 1, {R(ATTN_NORM)}},
+        {ASSAY_SEAM_RANK_EXPERT_OFFSET, 1, -1, 1, -1, -1, -1, 0, {0}},
         {ASSAY_SEAM_REDUCE_TIMES, 1, -1, -1, -1, -1, 0, 1, {P(MOE_OUT)}},
         {ASSAY_SEAM_REDUCE_TIMES, 1, -1, -1, -1, -1, 2, 1, {P(PROJ)}},
         {ASSAY_SEAM_REDUCE_LATE, 1, -1, -1, -1, -1, 1, 2, {P(PROJ), 3}},
