@@ -50,11 +50,12 @@ typedef struct assay_packed {
  *   n_head > 1   for each head h: y + h y_head, x + h x_head, first_row + h w_head
  *   transposed   y[t, c] = sum_r x[t, r] w[first_row + r, column + c]; n_out counts columns
  *   ids          row p of n is pair (p / used, p % used): w's first row grows by
- *                ids[p] * expert_rows, x is row p / per; rows beyond the bucket are left alone, and so
- *                are pairs whose expert is none of n_own (0: all) from first_own on
+ *                ids[p] * expert_rows, x is row p / per; left alone are rows beyond the
+ *                bucket, and pairs whose expert is none of n_own (0: all) from first_own on
  *   rounded      weights are rounded to bfloat16
- *   in_f32       many rows: the product runs in float32 all the same (matrix units sum bfloat16
- * with a bias towards zero, which only a value that is not rounded afterwards shows)
+ *   in_f32       many rows: the product runs in float32 all the same (matrix units sum
+ *                bfloat16 with a bias towards zero, which only a value that is not rounded
+ *                afterwards shows)
  */
 typedef struct assay_packed_product {
     const assay_packed *w;
