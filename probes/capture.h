@@ -42,6 +42,7 @@
  *       stats/point        fixed-length strings [n]      stats/step   i32 [n]
  *       stats/values       f64 [n, 10]: n nan +inf -inf zero poison min max mean l2
  *       stats/checksum     u64 [n]
+ *       stats/buffer       u64 [n, 6], as the attribute `buffer`; zeros: not known
  *       sketch/row         i32 [m, 2]: row of stats, group of 32 rows
  *       sketch/values      f32 [m, 256]                  (probes/recorder.h)
  *   /dropped               strings: what a byte budget left out, and why; attribute totals, i64

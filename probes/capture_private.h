@@ -11,6 +11,7 @@
 
 #define ASSAY_CAPTURE_PATH 512
 #define ASSAY_STATS_COLUMNS 10
+#define ASSAY_BUFFER_COLUMNS 6
 
 /* Rows of the cheap tiers that wait for the end of the step. */
 typedef struct assay_table {
@@ -19,6 +20,7 @@ typedef struct assay_table {
     int32_t *steps;
     double *values; /* n * ASSAY_STATS_COLUMNS */
     uint64_t *checksums;
+    uint64_t *buffers; /* n * ASSAY_BUFFER_COLUMNS */
     int64_t n_sketch, sketch_room;
     int32_t *sketch_rows; /* 2 per group: row of the table, group */
     float *sketch;        /* n_sketch * ASSAY_SKETCH_N */
@@ -51,7 +53,7 @@ typedef struct assay_value_about {
     double floor;     /* < 0: none */
     int32_t shard[3]; /* axis (-1: whole), index, count */
     bool partial, has_buffer;
-    uint64_t buffer[6];
+    uint64_t buffer[ASSAY_BUFFER_COLUMNS];
 } assay_value_about;
 
 assay_status assay_capture_write(assay_capture *c, const assay_value_about *about,

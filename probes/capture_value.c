@@ -29,6 +29,7 @@ static assay_status table_room(assay_table *t, int64_t n_groups)
         ASSAY_TRY(grow(&t->steps, room, sizeof *t->steps));
         ASSAY_TRY(grow(&t->values, room * ASSAY_STATS_COLUMNS, sizeof *t->values));
         ASSAY_TRY(grow(&t->checksums, room, sizeof *t->checksums));
+        ASSAY_TRY(grow(&t->buffers, room * ASSAY_BUFFER_COLUMNS, sizeof *t->buffers));
         t->room = room;
     }
     if (t->n_sketch + n_groups > t->sketch_room) {
@@ -46,18 +47,20 @@ void assay_table_clear(assay_table *t)
     free(t->steps);
     free(t->values);
     free(t->checksums);
+    free(t->buffers);
     free(t->sketch_rows);
     free(t->sketch);
     *t = (assay_table){.n = 0};
 }
 
-static assay_status add_row(assay_capture *c, const char *name, const assay_recorded *kept)
+static assay_status add_row(assay_capture *c, const assay_value_about *about,
+                            const assay_recorded *kept)
 {
     assay_table *t = &c->table;
     const assay_stats *s = &kept->stats;
     ASSAY_TRY(table_room(t, kept->n_groups));
     memset(t->points[t->n], 0, sizeof *t->points);
-    snprintf(t->points[t->n], sizeof *t->points, "%s", name);
+    snprintf(t->points[t->n], sizeof *t->points, "%s", about->name);
     t->steps[t->n] = c->step;
     const double row[ASSAY_STATS_COLUMNS] = {(double)s->n,
                                              (double)s->n_nan,
@@ -71,6 +74,9 @@ static assay_status add_row(assay_capture *c, const char *name, const assay_reco
                                              s->l2};
     memcpy(t->values + t->n * ASSAY_STATS_COLUMNS, row, sizeof row);
     t->checksums[t->n] = s->checksum;
+    memset(t->buffers + t->n * ASSAY_BUFFER_COLUMNS, 0, ASSAY_BUFFER_COLUMNS * sizeof *t->buffers);
+    if (about->has_buffer)
+        memcpy(t->buffers + t->n * ASSAY_BUFFER_COLUMNS, about->buffer, sizeof about->buffer);
     for (int64_t g = 0; g < kept->n_groups; g++) {
         t->sketch_rows[2 * t->n_sketch] = (int32_t)(c->n_table + t->n);
         t->sketch_rows[2 * t->n_sketch + 1] = (int32_t)g;
@@ -96,6 +102,9 @@ static assay_status flush_stats(assay_capture *c, const char *group)
     ASSAY_TRY(assay_h5_append(c->file, path, H5T_NATIVE_INT32, 0, t->steps, t->n));
     snprintf(path, sizeof path, "%s/checksum", group);
     ASSAY_TRY(assay_h5_append(c->file, path, H5T_NATIVE_UINT64, 0, t->checksums, t->n));
+    snprintf(path, sizeof path, "%s/buffer", group);
+    ASSAY_TRY(
+        assay_h5_append(c->file, path, H5T_NATIVE_UINT64, ASSAY_BUFFER_COLUMNS, t->buffers, t->n));
     snprintf(path, sizeof path, "%s/values", group);
     return assay_h5_append(c->file, path, H5T_NATIVE_DOUBLE, ASSAY_STATS_COLUMNS, t->values, t->n);
 }
@@ -254,7 +263,7 @@ assay_status assay_capture_write(assay_capture *c, const assay_value_about *abou
     if (s == ASSAY_OK)
         s = budget_sketch(c, about->name, &kept);
     if (s == ASSAY_OK)
-        s = add_row(c, about->name, &kept);
+        s = add_row(c, about, &kept);
     if (s == ASSAY_OK && kept.values)
         s = put_value(c, about, &kept, dense.dtype);
     assay_recorded_clear(&kept);

@@ -505,6 +505,14 @@ assay_status assay_h5_read_u16(uint16_t *out, hid_t file, const char *path,
     return read_as(out, H5T_NATIVE_UINT16, file, path, info);
 }
 
+assay_status assay_h5_read_u64(uint64_t *out, hid_t file, const char *path,
+                               const assay_h5_info *info)
+{
+    if (!info->is_number)
+        return assay_fail(ASSAY_BAD_FILE, "'%s' does not hold numbers", path);
+    return read_as(out, H5T_NATIVE_UINT64, file, path, info);
+}
+
 assay_status assay_h5_read_ids(int32_t **out, int64_t *n, hid_t file, const char *path)
 {
     assay_h5_info info;

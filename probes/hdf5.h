@@ -91,6 +91,8 @@ assay_status assay_h5_read_f64(double *out, hid_t file, const char *path,
 assay_status assay_h5_read_u16(uint16_t *out, hid_t file, const char *path,
                                const assay_h5_info *info);
 /* A list of int32 (tokens). Values outside int32 are refused. */
+assay_status assay_h5_read_u64(uint64_t *out, hid_t file, const char *path,
+                               const assay_h5_info *info);
 assay_status assay_h5_read_ids(int32_t **out, int64_t *n, hid_t file, const char *path);
 
 /* n texts of at most `size` bytes with NUL each, from a list of fixed-length texts. */

@@ -65,6 +65,14 @@ uint64_t assay_checksum_part(const void *elements, size_t size, int64_t first, i
 int64_t assay_sketch_groups(int64_t n_rows);
 /* out: assay_sketch_groups(dims[0]) * ASSAY_SKETCH_N */
 void assay_sketch_of(float *out, const assay_buffer *values);
+/* The same before it is rounded to float32. */
+void assay_sketch_exact(double *out, const assay_buffer *values);
+/* The transposed map of one group: x[e] = 1/16 * sum over j of sign(j, e) * y[j] for its elements
+ * e < n. Of the sketch of a value it is that value without bias, with the noise of what else is in
+ * the group. */
+void assay_sketch_back(double *x, const double *y, int64_t n);
+/* The 256 numbers that an element of value 1 adds to its group. */
+void assay_sketch_signs(double *signs, int64_t element);
 
 /* What a recorder keeps; memory belongs to the struct (values may point into the input). */
 typedef struct assay_recorded {

@@ -11,35 +11,9 @@
 #include "references/forced_keys.h"
 #include "references/forced_part.h"
 #include "references/forced_pool.h"
+#include "references/forced_private.h"
 
-typedef struct text_list {
-    char **items;
-    int n, room;
-} text_list;
-
-struct assay_forced {
-    assay_run *run;
-    assay_oracle *oracle;
-    assay_knobs knobs, rounding;
-    int first_layer, last_layer;
-    const bool *layers;
-    const assay_forced_place *only; /* while values are judged */
-    int n_only;
-    assay_pass **passes;
-    bool *latent;
-    assay_judged *judged;
-    int n_judged, room;
-    assay_forced_pool *pool;
-    text_list unjudged, notes;
-    double *got, *expected, *rounded; /* of value `held` */
-    int held;
-    int64_t held_size;
-};
-
-static void text_add(text_list *list, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-
-static void text_add(text_list *list, const char *format, ...)
+void assay_forced_say(assay_text_list *list, const char *format, ...)
 {
     char line[512];
     va_list args;
@@ -59,7 +33,7 @@ static void text_add(text_list *list, const char *format, ...)
         list->items[list->n++] = copy;
 }
 
-static void text_clear(text_list *list)
+static void text_clear(assay_text_list *list)
 {
     for (int i = 0; i < list->n; i++)
         free(list->items[i]);
@@ -150,60 +124,6 @@ static int by_flow(const void *a, const void *b)
     return (x->hand_over < y->hand_over) - (x->hand_over > y->hand_over); /* earlier ones first */
 }
 
-/* Distinct keys that the last row of a captured selection keeps. */
-static assay_status count_kept(int64_t *out, const assay_run *run, const assay_seen *seen,
-                               int64_t n_keys)
-{
-    int64_t width = seen->dims[1], n = seen->dims[0] * width;
-    double *ids = NULL;
-    unsigned char *kept = NULL;
-    assay_status s = ASSAY_OK;
-    *out = 0;
-    ASSAY_GO(assay_alloc(&ids, (size_t)n, sizeof *ids, "a selection"));
-    ASSAY_GO(assay_alloc(&kept, (size_t)n_keys, 1, "a selection"));
-    ASSAY_GO(assay_run_read(ids, run, seen));
-    for (int64_t i = n - width; i < n; i++)
-        if (ids[i] >= 0 && ids[i] < (double)n_keys && !kept[(int64_t)ids[i]]) {
-            kept[(int64_t)ids[i]] = 1;
-            ++*out;
-        }
-out:
-    free(ids);
-    free(kept);
-    return s;
-}
-
-/*
- * A run that keeps more keys than the model file says is judged with its own number, so that what
- * comes behind the selection is still judged; reports say that the numbers differ.
- */
-static assay_status follow_selection_size(assay_forced *f, int prompt, int step)
-{
-    const assay_run_step *at = assay_run_step_at(f->run, prompt, step);
-    int64_t n_keys = at->first_position + at->n_tokens, kept;
-    for (int i = 0; i < assay_run_n_seen(f->run, prompt, step); i++) {
-        const assay_seen *seen = assay_run_seen_at(f->run, prompt, step, i);
-        if (seen->point != ASSAY_POINT_INDEX_TOPK || !seen->has_values || seen->n_dims != 2 ||
-            seen->dims[0] < 1 || seen->dims[1] <= f->knobs.index_top_k ||
-            n_keys <= f->knobs.index_top_k)
-            continue;
-        ASSAY_TRY(count_kept(&kept, f->run, seen, n_keys));
-        if (kept > f->knobs.index_top_k)
-            f->knobs.index_top_k = f->rounding.index_top_k = (int)kept;
-    }
-    return ASSAY_OK;
-}
-
-static assay_status follow_selection_sizes(assay_forced *f)
-{
-    if (!assay_oracle_shape_of(f->oracle)->has_indexer)
-        return ASSAY_OK;
-    for (int p = 0; p < assay_run_n_prompts(f->run); p++)
-        for (int step = 0; step < assay_run_prompt_at(f->run, p)->n_steps; step++)
-            ASSAY_TRY(follow_selection_size(f, p, step));
-    return ASSAY_OK;
-}
-
 /* The values of one step that can be judged, in the order in which an engine makes them. Layers
  * that are not judged are still what the others have as inputs. */
 static assay_status list_step(const assay_seen ***out, int *n, assay_forced *f, int prompt,
@@ -230,13 +150,16 @@ static assay_status list_step(const assay_seen ***out, int *n, assay_forced *f, 
         else if (!wanted_layer(f, seen->layer))
             continue;
         else if (seen->partial || seen->rank >= 0)
-            text_add(&f->unjudged, "%s: the share of one rank, before the ranks are put together",
-                     name);
+            assay_forced_say(&f->unjudged,
+                             "%s: the share of one rank, before the ranks are put together", name);
+        else if (!seen->has_values && seen->has_sketch)
+            assay_forced_say(&f->unjudged, "%s: its sketch does not tell its values", name);
         else if (!seen->has_values)
-            text_add(&f->unjudged, "%s: only statistics were kept", name);
+            assay_forced_say(&f->unjudged, "%s: only statistics were kept", name);
         else
-            text_add(&f->unjudged, "%s ('%s'): this model has no such point on the %s path", name,
-                     seen->source ? seen->source : "", f->latent[prompt] ? "latent" : "expanded");
+            assay_forced_say(&f->unjudged, "%s ('%s'): this model has no such point on the %s path",
+                             name, seen->source ? seen->source : "",
+                             f->latent[prompt] ? "latent" : "expanded");
     }
     qsort(list, (size_t)*n, sizeof *list, by_flow);
     *out = list;
@@ -285,7 +208,7 @@ static assay_status start_prompt(assay_forced *f, int prompt)
     return ASSAY_OK;
 }
 
-static void describe_interval(assay_judged *j, assay_forced *f)
+void assay_forced_describe_interval(assay_judged *j, assay_forced *f)
 {
     assay_point points[ASSAY_FORCED_INTERVAL];
     int layers[ASSAY_FORCED_INTERVAL], steps[ASSAY_FORCED_INTERVAL];
@@ -344,7 +267,23 @@ static assay_status add_score_noise(double *rounded, const double *expected, ass
     return s;
 }
 
-static assay_status hold(assay_forced *f, int index)
+/* Values known by their sketch, on inputs that are: what rounding makes of one is not small by
+ * luck. */
+static void widen(assay_forced *f, const assay_judged *j, int64_t n)
+{
+    for (int64_t r = 0, cols = n / j->n_rows; r < j->n_rows; r++) {
+        double size = 0;
+        for (int64_t i = r * cols; i < (r + 1) * cols; i++)
+            size += isfinite(f->expected[i]) ? f->expected[i] * f->expected[i] : 0;
+        double off = j->seen->unsure * sqrt(size / (double)cols);
+        for (int64_t i = r * cols; i < (r + 1) * cols; i++) {
+            double d = f->rounded[i] - f->expected[i];
+            f->rounded[i] = f->expected[i] + copysign(sqrt(d * d + off * off), d);
+        }
+    }
+}
+
+assay_status assay_forced_hold(assay_forced *f, int index)
 {
     if (f->held == index)
         return ASSAY_OK;
@@ -364,15 +303,22 @@ static assay_status hold(assay_forced *f, int index)
     }
     f->expected = f->got + f->held_size;
     f->rounded = f->expected + f->held_size;
-    ASSAY_TRY(assay_part_read(f->got, &at, j->seen));
+    if (j->seen->has_values)
+        ASSAY_TRY(assay_part_read(f->got, &at, j->seen));
     if (j->against) {
         ASSAY_TRY(assay_part_read(f->expected, &at, j->against));
     } else {
+        assay_part other = at;
+        other.pass = f->shadows ? f->shadows[j->prompt] : at.pass;
         ASSAY_TRY(assay_part_expect(f->expected, &at, j->seen, NULL));
         if (!j->is_ids)
-            ASSAY_TRY(assay_part_expect(f->rounded, &at, j->seen, &f->rounding));
+            ASSAY_TRY(assay_part_expect(f->rounded, &other, j->seen, &f->rounding));
         ASSAY_TRY(add_score_noise(f->rounded, f->expected, f, j, &at, n, &f->rounding, false));
     }
+    if (j->seen->unsure > 0 && !f->shadows && !j->is_ids)
+        widen(f, j, n);
+    if (!j->seen->has_values)
+        ASSAY_TRY(assay_forced_guess(f, j, n));
     /* what the pool says of this value: the noise is not looked at */
     for (int64_t i = 0; i < n && j->pooled_gain != 0; i++)
         f->got[i] = j->pooled_gain * f->expected[i];
@@ -380,7 +326,7 @@ static assay_status hold(assay_forced *f, int index)
     return ASSAY_OK;
 }
 
-static void shape_of(assay_judged *j, assay_forced *f, int64_t n)
+void assay_forced_shape_of(assay_judged *j, assay_forced *f, int64_t n)
 {
     const char *axes = assay_point_at(j->point)->axes;
     const assay_run_step *at = assay_run_step_at(f->run, j->prompt, j->step);
@@ -407,13 +353,13 @@ static assay_status judge_floats(assay_forced *f, int index, bool nonfinite_befo
 {
     assay_judged *j = &f->judged[index];
     assay_floor_input in = {0};
-    describe_interval(j, f);
+    assay_forced_describe_interval(j, f);
     assay_part at = {f->passes[j->prompt], f->run, j->prompt, j->step};
     int64_t n = assay_part_count(&at, j->seen);
     if (n < 0)
         return ASSAY_CANNOT_JUDGE;
-    shape_of(j, f, n);
-    ASSAY_TRY(hold(f, index));
+    assay_forced_shape_of(j, f, n);
+    ASSAY_TRY(assay_forced_hold(f, index));
     in.got = f->got;
     in.expected = f->expected;
     in.rounded = j->against ? NULL : f->rounded;
@@ -434,16 +380,16 @@ static assay_status judge_floats(assay_forced *f, int index, bool nonfinite_befo
     if (n_changed == 0)
         return ASSAY_OK;
     f->held = -1;
-    ASSAY_TRY(hold(f, index));
+    ASSAY_TRY(assay_forced_hold(f, index));
     in.expected = f->expected;
     in.rounded = f->rounded;
     char name[ASSAY_POINT_NAME_BYTES];
-    text_add(&f->notes,
-             "%s of prompt '%s' step %d: the choice of experts was not captured; %lld row%s fit a "
-             "choice that rounding may make at a near tie",
-             assay_point_format(name, j->point, j->layer),
-             assay_run_prompt_at(f->run, j->prompt)->name, j->step, (long long)n_changed,
-             n_changed == 1 ? "" : "s");
+    assay_forced_say(
+        &f->notes,
+        "%s of prompt '%s' step %d: the choice of experts was not captured; %lld row%s fit a "
+        "choice that rounding may make at a near tie",
+        assay_point_format(name, j->point, j->layer), assay_run_prompt_at(f->run, j->prompt)->name,
+        j->step, (long long)n_changed, n_changed == 1 ? "" : "s");
     return assay_floor_judge(j, &in);
 }
 
@@ -457,8 +403,8 @@ static bool has_nan(const assay_forced *f, int index)
     return found;
 }
 
-static assay_status judge_value(assay_forced *f, int prompt, int step, const assay_seen *seen,
-                                const assay_seen *against, bool *nonfinite)
+assay_status assay_forced_next(assay_judged **out, assay_forced *f, int prompt, int step,
+                               const assay_seen *seen)
 {
     if (f->n_judged == f->room) {
         int room = f->room ? 2 * f->room : 256;
@@ -475,9 +421,18 @@ static assay_status judge_value(assay_forced *f, int prompt, int step, const ass
     j->layer = seen->layer;
     j->point = seen->point;
     j->seen = seen;
-    j->against = against;
     j->first_bad = -1;
     j->is_ids = assay_point_at(seen->point)->is_ids;
+    *out = j;
+    return ASSAY_OK;
+}
+
+static assay_status judge_value(assay_forced *f, int prompt, int step, const assay_seen *seen,
+                                const assay_seen *against, bool *nonfinite)
+{
+    assay_judged *j;
+    ASSAY_TRY(assay_forced_next(&j, f, prompt, step, seen));
+    j->against = against;
     if (j->is_ids && against)
         return ASSAY_OK; /* ids are put in order by their hand-over; the point itself is judged */
     if (j->is_ids)
@@ -485,14 +440,16 @@ static assay_status judge_value(assay_forced *f, int prompt, int step, const ass
                                        &f->knobs, &f->rounding, f->oracle));
     else
         ASSAY_TRY(judge_floats(f, f->n_judged, *nonfinite));
+    if (seen->known == ASSAY_KNOWN_ACCEPTED)
+        j->is_home = false;
     if (j->n_nonfinite_added > 0 || (!j->is_ids && has_nan(f, f->n_judged)))
         *nonfinite = true;
     char name[ASSAY_POINT_NAME_BYTES];
     assay_point_format(name, j->point, j->layer);
     if (j->is_ids && j->n_flips > 0 && !j->is_home)
-        text_add(&f->notes,
-                 "%s: %lld ids differ within the noise of the scores (gap %.2g, noise %.2g)", name,
-                 (long long)j->n_flips, j->worst_gap, j->gap_noise);
+        assay_forced_say(
+            &f->notes, "%s: %lld ids differ within the noise of the scores (gap %.2g, noise %.2g)",
+            name, (long long)j->n_flips, j->worst_gap, j->gap_noise);
     f->n_judged++;
     return ASSAY_OK;
 }
@@ -528,8 +485,8 @@ static assay_status judge_step(assay_forced *f, int prompt, int step, bool *nonf
     return s;
 }
 
-assay_status assay_forced_new(assay_forced **out, assay_run *run, assay_oracle *oracle,
-                              const assay_forced_options *options)
+assay_status assay_forced_start(assay_forced **out, assay_run *run, assay_oracle *oracle,
+                                const assay_forced_options *options)
 {
     assay_forced *f;
     assay_status s = ASSAY_OK;
@@ -545,12 +502,26 @@ assay_status assay_forced_new(assay_forced **out, assay_run *run, assay_oracle *
     f->n_only = options ? options->n_only : 0;
     set_knobs(f, options);
     ASSAY_GO(assay_forced_pool_new(&f->pool));
-    ASSAY_GO(follow_selection_sizes(f));
+    ASSAY_GO(assay_forced_follow_sizes(f));
     ASSAY_GO(assay_alloc(&f->passes, (size_t)n_prompts, sizeof *f->passes, "passes"));
     ASSAY_GO(assay_alloc(&f->latent, (size_t)n_prompts, sizeof *f->latent, "paths"));
-    for (int p = 0; p < n_prompts; p++) {
-        bool nonfinite = false;
+    for (int p = 0; p < n_prompts; p++)
         ASSAY_GO(start_prompt(f, p));
+    *out = f;
+    return ASSAY_OK;
+out:
+    assay_forced_free(f);
+    return s;
+}
+
+assay_status assay_forced_new(assay_forced **out, assay_run *run, assay_oracle *oracle,
+                              const assay_forced_options *options)
+{
+    assay_forced *f;
+    assay_status s = ASSAY_OK;
+    ASSAY_TRY(assay_forced_start(&f, run, oracle, options));
+    for (int p = 0; p < assay_run_n_prompts(run); p++) {
+        bool nonfinite = false;
         for (int step = 0; step < assay_run_prompt_at(run, p)->n_steps; step++)
             if (!assay_run_step_at(run, p, step)->is_found) /* judged where it was computed */
                 ASSAY_GO(judge_step(f, p, step, &nonfinite));
@@ -576,7 +547,10 @@ void assay_forced_free(assay_forced *forced)
         return;
     for (int p = 0; forced->passes && p < assay_run_n_prompts(forced->run); p++)
         assay_pass_free(forced->passes[p]);
+    for (int p = 0; forced->shadows && p < assay_run_n_prompts(forced->run); p++)
+        assay_pass_free(forced->shadows[p]);
     free(forced->passes);
+    free(forced->shadows);
     free(forced->latent);
     free(forced->judged);
     assay_forced_pool_free(forced->pool);
@@ -636,7 +610,7 @@ const assay_knobs *assay_forced_knobs(const assay_forced *forced)
 assay_status assay_forced_values(const double **got, const double **expected, assay_forced *forced,
                                  int index)
 {
-    ASSAY_TRY(hold(forced, index));
+    ASSAY_TRY(assay_forced_hold(forced, index));
     *got = forced->got;
     *expected = forced->expected;
     return ASSAY_OK;
@@ -688,7 +662,7 @@ assay_status assay_forced_rejudge(assay_judged *judged, assay_forced *forced, in
     const assay_judged *j = assay_forced_at(forced, index);
     assay_floor_input in = {0};
     *judged = *j;
-    ASSAY_TRY(hold(forced, index));
+    ASSAY_TRY(assay_forced_hold(forced, index));
     int64_t n = j->n_rows * j->n_cols;
     if (j->pooled_gain != 0) {
         rejudge_pooled(judged, forced->got, explained, n);
@@ -700,6 +674,13 @@ assay_status assay_forced_rejudge(assay_judged *judged, assay_forced *forced, in
         rounded[i] = explained[i] + (noise && !isnan(noise[i]) ? noise[i]
                                      : j->against              ? 0
                                                   : forced->rounded[i] - forced->expected[i]);
+    assay_projection sketch;
+    if (assay_forced_projection(&sketch, forced, index)) {
+        assay_status judged_by_sketch =
+            assay_forced_judge_sketch(judged, forced, explained, rounded);
+        free(rounded);
+        return judged_by_sketch;
+    }
     in.got = forced->got;
     in.expected = explained;
     in.rounded = rounded;

@@ -53,21 +53,22 @@ static assay_status read_scores(choice *c, const assay_part *at, assay_point poi
 
 /* Four times the root mean square of what rounding does to a row's scores, and at least two units
  * of the format at the largest score. */
-static void measure_noise(choice *c, double unit, int64_t first_visible)
+static void measure_noise(choice *c, double unit, int64_t first_visible, double unsure)
 {
     for (int64_t r = 0; r < c->rows; r++) {
         int64_t n = first_visible > 0 ? first_visible + r : c->n_scores;
-        double sum = 0, top = 0;
+        double sum = 0, top = 0, size = 0;
         int64_t finite = 0;
         for (int64_t i = 0; i < n && i < c->n_scores; i++) {
             double a = c->scores[r * c->n_scores + i], b = c->rounded[r * c->n_scores + i];
             if (!isfinite(a) || !isfinite(b))
                 continue;
             sum += (a - b) * (a - b);
+            size += a * a;
             top = fmax(top, fabs(a));
             finite++;
         }
-        double rms = finite ? sqrt(sum / (double)finite) : 0;
+        double rms = finite ? sqrt((sum + unsure * unsure * size) / (double)finite) : 0;
         c->noise[r] = fmax(4 * rms, 2 * unit * top);
     }
 }
@@ -86,6 +87,13 @@ assay_status assay_ids_add_bias(double *scores, int64_t rows, int64_t n_scores,
     for (int64_t i = 0; i < rows * n_scores; i++)
         scores[i] += bias[i % n_scores];
     return ASSAY_OK;
+}
+
+/* By how much captured scores may be off that are known by their sketch. */
+static double known_within(const assay_part *at, assay_point point, int layer)
+{
+    const assay_seen *seen = assay_run_find(at->run, at->prompt, at->step, point, layer);
+    return seen && seen->has_values ? seen->unsure : 0;
 }
 
 assay_status assay_ids_judge_seen(assay_judged *judged, const assay_part *at,
@@ -120,7 +128,8 @@ assay_status assay_ids_judge_seen(assay_judged *judged, const assay_part *at,
         format = shown == ASSAY_DTYPE_BF16 ? format : ASSAY_DTYPE_F32;
     }
     double terms = assay_dtype_mantissa(format) >= 24 ? sqrt((double)shape->index_d_head) : 1;
-    measure_noise(&c, ldexp(experts ? 1 : terms, -assay_dtype_mantissa(format)), first_visible);
+    measure_noise(&c, ldexp(experts ? 1 : terms, -assay_dtype_mantissa(format)), first_visible,
+                  known_within(at, from, j->layer));
     if (experts && knobs->bias != ASSAY_BIAS_LEFT_OUT)
         ASSAY_GO(assay_ids_add_bias(c.scores, c.rows, c.n_scores, oracle, j->layer));
     assay_ids_input in = {.got = c.got,

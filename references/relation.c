@@ -1,4 +1,5 @@
 #include "references/relation.h"
+#include "references/relation_sketch.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -43,7 +44,13 @@ static void start(assay_relation *rel, assay_relation_kind kind, double complexi
 void assay_relation_score(assay_relation *rel, const double *out, const assay_relation_pair *pair)
 {
     double rest = 0, error = 0, size = 0;
-    for (int64_t i = 0; i < pair->rows * pair->cols; i++) {
+    if (pair->sketch) {
+        rest = assay_projection_rest(NULL, pair->sketch, out);
+        error = assay_projection_rest(NULL, pair->sketch, pair->expected);
+        for (int64_t k = 0; k < pair->sketch->n_groups * ASSAY_SKETCH_N; k++)
+            size += (double)pair->sketch->y[k] * pair->sketch->y[k];
+    }
+    for (int64_t i = 0; i < pair->rows * pair->cols && !pair->sketch; i++) {
         double g = pair->got[i], e = pair->expected[i];
         if (!isfinite(g) || !isfinite(e))
             continue;
@@ -87,6 +94,21 @@ static double factor_of(const assay_relation_pair *p, int64_t r0, int64_t r1, in
     return b > 0 ? a / b : 1;
 }
 
+/*
+ * Factors of n parts of expected, `rows` x `cols` rectangles counted along the rows first; of
+ * sketches by least squares, all parts at once.
+ */
+static void factors_of(double *list, const assay_relation_pair *p, int64_t rows, int64_t cols)
+{
+    int64_t n_down = p->rows / rows, n_across = p->cols / cols, n = n_down * n_across;
+    if (p->sketch && assay_relation_fit_parts(list, p, rows, cols))
+        return;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t r = i / n_across * rows, c = i % n_across * cols;
+        list[i] = factor_of(p, r, r + rows, c, c + cols);
+    }
+}
+
 static int by_value(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
@@ -105,7 +127,7 @@ static void summarise(assay_relation *rel, double *list, int64_t n)
 void assay_relation_scale(assay_relation *rel, double *out, const assay_relation_pair *pair)
 {
     start(rel, ASSAY_REL_SCALE, 1);
-    rel->value = factor_of(pair, 0, pair->rows, 0, pair->cols);
+    factors_of(&rel->value, pair, pair->rows, pair->cols);
     for (int64_t i = 0; i < pair->rows * pair->cols; i++)
         out[i] = pair->expected[i] * rel->value;
     assay_relation_score(rel, out, pair);
@@ -115,10 +137,10 @@ void assay_relation_scale_rows(assay_relation *rel, double *out, const assay_rel
 {
     start(rel, ASSAY_REL_SCALE_ROWS, (double)pair->rows);
     double *list = assay_alloc_or_lack((size_t)pair->rows, sizeof *list, "factors of rows");
+    if (list)
+        factors_of(list, pair, 1, pair->cols);
     for (int64_t r = 0; r < pair->rows; r++) {
-        double f = factor_of(pair, r, r + 1, 0, pair->cols);
-        if (list)
-            list[r] = f;
+        double f = list ? list[r] : 1;
         for (int64_t c = 0; c < pair->cols; c++)
             out[r * pair->cols + c] = pair->expected[r * pair->cols + c] * f;
     }
@@ -132,10 +154,10 @@ void assay_relation_scale_cols(assay_relation *rel, double *out, const assay_rel
 {
     start(rel, ASSAY_REL_SCALE_COLS, (double)pair->cols);
     double *list = assay_alloc_or_lack((size_t)pair->cols, sizeof *list, "factors of columns");
+    if (list)
+        factors_of(list, pair, pair->rows, 1);
     for (int64_t c = 0; c < pair->cols; c++) {
-        double f = factor_of(pair, 0, pair->rows, c, c + 1);
-        if (list)
-            list[c] = f;
+        double f = list ? list[c] : 1;
         for (int64_t r = 0; r < pair->rows; r++)
             out[r * pair->cols + c] = pair->expected[r * pair->cols + c] * f;
     }
@@ -165,8 +187,8 @@ void assay_relation_scale_blocks(assay_relation *rel, double *out, const assay_r
     start(rel, ASSAY_REL_SCALE_BLOCKS, n_blocks);
     int64_t width = pair->cols / n_blocks;
     double list[ASSAY_RELATION_BLOCKS];
+    factors_of(list, pair, pair->rows, width);
     for (int b = 0; b < n_blocks; b++) {
-        list[b] = factor_of(pair, 0, pair->rows, b * width, (b + 1) * width);
         rel->count[b] = list[b];
         fill_block(out, pair, width, b, b, list[b]);
     }
@@ -181,21 +203,15 @@ void assay_relation_scale_one_block(assay_relation *rel, double *out,
     ASSAY_BUG_IF(!blocks_fit(pair, n_blocks));
     int64_t width = pair->cols / n_blocks;
     int best = 0;
-    double most = -1;
-    for (int b = 0; b < n_blocks; b++) {
-        double cross, square;
-        regress(&cross, &square, pair, 0, pair->rows, b * width, (b + 1) * width);
-        double gain = square > 0 ? cross / square - 1 : 0;
-        /* energy of the error that the factor removes, against the block's size */
-        if (fabs(gain) > most) {
-            most = fabs(gain);
+    double list[ASSAY_RELATION_BLOCKS];
+    factors_of(list, pair, pair->rows, width);
+    for (int b = 1; b < n_blocks; b++)
+        if (fabs(list[b] - 1) > fabs(list[best] - 1))
             best = b;
-        }
-    }
     start(rel, ASSAY_REL_SCALE_BLOCKS, 1 + log2(n_blocks) / 10);
     rel->index = best;
     rel->n_blocks = n_blocks;
-    rel->value = factor_of(pair, 0, pair->rows, best * width, (best + 1) * width);
+    rel->value = list[best];
     for (int b = 0; b < n_blocks; b++) {
         rel->count[b] = b == best ? rel->value : 1;
         fill_block(out, pair, width, b, b, rel->count[b]);
@@ -203,8 +219,20 @@ void assay_relation_scale_one_block(assay_relation *rel, double *out,
     assay_relation_score(rel, out, pair);
 }
 
+/* Exactly, or as far as a sketch can tell. */
 static int is_zero(const assay_relation_pair *p, int64_t r0, int64_t r1, int64_t c0, int64_t c1)
 {
+    if (p->sketch && p->is_noisy)
+        return factor_of(p, r0, r1, c0, c1) < 0.5;
+    if (p->sketch) {
+        double got = 0, want = 0;
+        for (int64_t r = r0; r < r1; r++)
+            for (int64_t c = c0; c < c1; c++) {
+                got += p->got[r * p->cols + c] * p->got[r * p->cols + c];
+                want += p->expected[r * p->cols + c] * p->expected[r * p->cols + c];
+            }
+        return got < 1e-6 * want;
+    }
     for (int64_t r = r0; r < r1; r++)
         for (int64_t c = c0; c < c1; c++)
             if (p->got[r * p->cols + c] != 0)
@@ -216,13 +244,19 @@ void assay_relation_zero_rows(assay_relation *rel, double *out, const assay_rela
 {
     start(rel, ASSAY_REL_ZERO_ROWS, 0.1);
     int64_t n = 0;
+    double *list = pair->sketch
+                       ? assay_alloc_or_lack((size_t)pair->rows, sizeof *list, "factors of rows")
+                       : NULL;
+    if (list)
+        factors_of(list, pair, 1, pair->cols);
     for (int64_t r = 0; r < pair->rows; r++) {
-        int zero = is_zero(pair, r, r + 1, 0, pair->cols);
+        int zero = list ? list[r] < 0.5 : is_zero(pair, r, r + 1, 0, pair->cols);
         if (zero && n++ == 0)
             rel->index = r;
         for (int64_t c = 0; c < pair->cols; c++)
             out[r * pair->cols + c] = zero ? 0 : pair->expected[r * pair->cols + c];
     }
+    free(list);
     rel->value = (double)n;
     assay_relation_score(rel, out, pair);
 }
@@ -234,8 +268,12 @@ void assay_relation_zero_blocks(assay_relation *rel, double *out, const assay_re
     start(rel, ASSAY_REL_ZERO_BLOCKS, 0.1);
     int64_t width = pair->cols / n_blocks;
     int n = 0;
+    double list[ASSAY_RELATION_BLOCKS];
+    if (pair->sketch)
+        factors_of(list, pair, pair->rows, width);
     for (int b = 0; b < n_blocks; b++) {
-        int zero = is_zero(pair, 0, pair->rows, b * width, (b + 1) * width);
+        int zero =
+            pair->sketch ? list[b] < 0.5 : is_zero(pair, 0, pair->rows, b * width, (b + 1) * width);
         if (zero && n++ == 0)
             rel->index = b;
         rel->count[b] = !zero;

@@ -21,7 +21,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "engine/base/status.h"
+#include "references/projection.h"
 
 #define ASSAY_RELATION_BLOCKS 256
 #define ASSAY_RELATION_PARTS 5
@@ -64,10 +64,25 @@ typedef struct assay_relation {
 typedef struct assay_relation_pair {
     const double *got, *expected;
     int64_t rows, cols;
+    /*
+     * Where only the sketch of got is known: every fit and score is of sketches, and `got` is what
+     * assay_projection_approach makes of expected. is_noisy: so it is right on average alone, and
+     * searches that look at its elements do it again from what they found. NULL: got is known.
+     */
+    const assay_projection *sketch;
+    bool is_noisy;
 } assay_relation_pair;
 
 /* Fills explained and residual of a map whose result is in out. */
 void assay_relation_score(assay_relation *rel, const double *out, const assay_relation_pair *pair);
+
+/*
+ * factors: of the rectangles of rows x cols that expected is cut into, counted along the rows
+ * first, fitted to the sketch all at once. Rectangles of less than all rows are of one group of 32
+ * rows each. False: more of them than the sketch's numbers tell apart.
+ */
+bool assay_relation_fit_parts(double *factors, const assay_relation_pair *pair, int64_t rows,
+                              int64_t cols);
 
 void assay_relation_zero(assay_relation *rel, double *out, const assay_relation_pair *pair);
 void assay_relation_scale(assay_relation *rel, double *out, const assay_relation_pair *pair);
@@ -100,9 +115,17 @@ void assay_relation_inside(assay_relation *rel, double *out, const assay_relatio
  * right one: map[i] = the part that stands at place i. */
 void assay_relation_parts(assay_relation *rel, double *out, const assay_relation_pair *pair,
                           const int64_t *widths, int n_parts);
+/* The same where got is the columns [first, first + cols of `own`) of the whole whose parts `whole`
+ * [rows, all] holds in the right order; out: the whole, [rows, all]. */
+void assay_relation_parts_within(assay_relation *rel, double *out, const assay_relation_pair *own,
+                                 const double *whole, int64_t first, const int64_t *widths,
+                                 int n_parts);
 /* out[2i], out[2i+1] = halves (value 1), or halves = even and odd columns (value -1), per block. */
 void assay_relation_riffle(assay_relation *rel, double *out, const assay_relation_pair *pair,
                            int n_blocks);
+/* What a riffle makes of expected; apart: halves = even and odd columns. */
+void assay_relation_lay_riffle(double *out, const assay_relation_pair *pair, int n_blocks,
+                               bool apart);
 /* Each row is [a, b] read as [b, a]. */
 void assay_relation_transposed(assay_relation *rel, double *out, const assay_relation_pair *pair,
                                int64_t a, int64_t b);

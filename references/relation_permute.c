@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "references/relation.h"
+#include "references/relation_sketch.h"
 
 static void start(assay_relation *rel, assay_relation_kind kind, double complexity)
 {
@@ -156,25 +156,39 @@ done:
     assay_relation_score(rel, out, pair);
 }
 
+static void fit_blocks(assay_relation *rel, double *out, const assay_relation_pair *pair,
+                       const void *how)
+{
+    int n_blocks = *(const int *)how;
+    start(rel, ASSAY_REL_PERMUTED, choice(n_blocks));
+    match_blocks(rel, out, pair, n_blocks, pair->cols / n_blocks, 1, pair->cols);
+}
+
 void assay_relation_blocks(assay_relation *rel, double *out, const assay_relation_pair *pair,
                            int n_blocks)
 {
     ASSAY_BUG_IF(n_blocks < 1 || n_blocks > ASSAY_RELATION_BLOCKS || pair->cols % n_blocks);
-    start(rel, ASSAY_REL_PERMUTED, choice(n_blocks));
-    int64_t width = pair->cols / n_blocks;
-    match_blocks(rel, out, pair, n_blocks, width, 1, pair->cols);
+    assay_relation_fit_again(rel, out, pair, fit_blocks, &n_blocks);
 }
 
-void assay_relation_inside(assay_relation *rel, double *out, const assay_relation_pair *pair,
-                           int n_blocks)
+static void fit_inside(assay_relation *rel, double *out, const assay_relation_pair *pair,
+                       const void *how)
 {
+    int n_blocks = *(const int *)how;
     int64_t width = pair->cols / n_blocks;
-    ASSAY_BUG_IF(n_blocks < 1 || pair->cols % n_blocks || width > ASSAY_RELATION_BLOCKS);
     start(rel, ASSAY_REL_INSIDE, choice((int)width));
     match_blocks(rel, out, pair, (int)width, 1, n_blocks, width);
     if (rel->kind == ASSAY_REL_REPEATED)
         rel->complexity += 1;
     rel->kind = ASSAY_REL_INSIDE;
+}
+
+void assay_relation_inside(assay_relation *rel, double *out, const assay_relation_pair *pair,
+                           int n_blocks)
+{
+    ASSAY_BUG_IF(n_blocks < 1 || pair->cols % n_blocks ||
+                 pair->cols / n_blocks > ASSAY_RELATION_BLOCKS);
+    assay_relation_fit_again(rel, out, pair, fit_inside, &n_blocks);
 }
 
 static int next_permutation(int *a, int n)
@@ -237,7 +251,44 @@ void assay_relation_parts(assay_relation *rel, double *out, const assay_relation
     assay_relation_score(rel, out, pair);
 }
 
-static void riffle(double *out, const assay_relation_pair *p, int n_blocks, bool apart)
+static void cut_columns(double *out, const double *whole, int64_t all, int64_t first, int64_t rows,
+                        int64_t cols)
+{
+    for (int64_t r = 0; r < rows; r++)
+        memcpy(out + r * cols, whole + r * all + first, (size_t)cols * sizeof *out);
+}
+
+void assay_relation_parts_within(assay_relation *rel, double *out, const assay_relation_pair *own,
+                                 const double *whole, int64_t first, const int64_t *widths,
+                                 int n_parts)
+{
+    ASSAY_BUG_IF(n_parts < 2 || n_parts > ASSAY_RELATION_PARTS);
+    int order[ASSAY_RELATION_PARTS];
+    assay_relation_pair joint = {.expected = whole, .rows = own->rows};
+    double *cut = assay_alloc_or_lack((size_t)(own->rows * own->cols), sizeof *cut, "columns");
+    for (int i = 0; i < n_parts; i++) {
+        order[i] = i;
+        joint.cols += widths[i];
+    }
+    start(rel, ASSAY_REL_PARTS, choice(n_parts));
+    rel->n_blocks = n_parts;
+    rel->explained = -INFINITY;
+    memcpy(rel->map, order, (size_t)n_parts * sizeof *order);
+    while (cut && next_permutation(order, n_parts)) {
+        assay_relation next = *rel;
+        lay_parts(out, &joint, widths, order, n_parts);
+        cut_columns(cut, out, joint.cols, first, own->rows, own->cols);
+        assay_relation_score(&next, cut, own);
+        if (next.explained > rel->explained) {
+            *rel = next;
+            memcpy(rel->map, order, (size_t)n_parts * sizeof *order);
+        }
+    }
+    lay_parts(out, &joint, widths, rel->map, n_parts);
+    free(cut);
+}
+
+void assay_relation_lay_riffle(double *out, const assay_relation_pair *p, int n_blocks, bool apart)
 {
     int64_t width = p->cols / n_blocks, half = width / 2;
     for (int64_t r = 0; r < p->rows; r++)
@@ -258,15 +309,15 @@ void assay_relation_riffle(assay_relation *rel, double *out, const assay_relatio
     assay_relation one;
     start(&one, ASSAY_REL_RIFFLE, 0.1);
     one.value = 1;
-    riffle(out, pair, n_blocks, false);
+    assay_relation_lay_riffle(out, pair, n_blocks, false);
     assay_relation_score(&one, out, pair);
     start(rel, ASSAY_REL_RIFFLE, 0.1);
     rel->value = -1;
-    riffle(out, pair, n_blocks, true);
+    assay_relation_lay_riffle(out, pair, n_blocks, true);
     assay_relation_score(rel, out, pair);
     if (one.explained > rel->explained) {
         *rel = one;
-        riffle(out, pair, n_blocks, false);
+        assay_relation_lay_riffle(out, pair, n_blocks, false);
     }
 }
 
@@ -350,6 +401,12 @@ void assay_relation_components(assay_relation *rel, double *out, const assay_rel
             for (int j = i + 1; j < n; j++)
                 a[i * n + j] = a[j * n + i];
         solve(rel->count, a, b, n);
+    }
+    if (a && pair->sketch) {
+        memset(out, 0, (size_t)(pair->rows * pair->cols) * sizeof *out);
+        if (assay_projection_fit(b, pair->sketch, out, components, n, true) == ASSAY_OK)
+            for (int i = 0; i < n; i++)
+                rel->count[i] = b[i] != 0 ? b[i] : 1;
     }
     free(a);
     int odd = 0;

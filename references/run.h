@@ -37,6 +37,15 @@ typedef struct assay_profile {
     bool cache_rope_first; /* [rotary|latent] instead of [latent|rotary] */
 } assay_profile;
 
+/* How the values of a run came to be known. */
+typedef enum {
+    ASSAY_KNOWN_AS_KEPT,  /* they are in the file, or nothing is */
+    ASSAY_KNOWN_ACCEPTED, /* the sketch is that of the right value: judged */
+    ASSAY_KNOWN_FOUND,    /* it is not; these are what it is of */
+    ASSAY_KNOWN_ESTIMATE  /* nothing says that they were these: they fit the sketch, as others would
+                           */
+} assay_known;
+
 /* One value: a point of one step. */
 typedef struct assay_seen {
     assay_point point;
@@ -56,6 +65,13 @@ typedef struct assay_seen {
     double floor;      /* of a reference: relative L2 that float32 rounding alone makes here; 0: not
                           recorded */
     double floor_bf16; /* the same for bfloat16 */
+    bool has_sketch;   /* its sketch was kept (assay_run_sketch); dims[0] counts elements until
+                          assay_run_show says the shape */
+    assay_known known;
+    double unsure;     /* of values known by their sketch: relative L2 by which they may be off; 0:
+                          not so known */
+    double l2;         /* of the statistics; 0: not recorded */
+    uint64_t checksum; /* of the statistics; 0: not recorded */
     bool is_rescaled;  /* multiplied on import: its bits do not show the format it was made in */
 } assay_seen;
 
@@ -146,6 +162,14 @@ const assay_seen *assay_run_find_partial(const assay_run *run, int prompt, int s
 /* Values in canonical layout, count = product of dims. Ids are read as exact doubles. Fails:
  * ASSAY_IO, ASSAY_BAD_FILE. */
 assay_status assay_run_read(double *out, const assay_run *run, const assay_seen *seen);
+
+/* Sketch of a value that has one: n_groups * ASSAY_SKETCH_N numbers (probes/recorder.h), borrowed.
+ */
+const float *assay_run_sketch(int64_t *n_groups, const assay_seen *seen);
+/* From now on the run shows these values at the place (of a sketch, whose shape they say). Copied.
+ * values NULL: the shape alone. */
+assay_status assay_run_show(assay_run *run, const assay_seen *seen, int n_dims, const int64_t *dims,
+                            const double *values, double unsure, assay_known how);
 
 /* Marks: assay_run_read marks what it reads while that is on (*_mark_reads returns what it was);
  * values can also be marked by hand. A whole has the marks of its parts with it. */

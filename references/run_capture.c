@@ -269,6 +269,8 @@ typedef struct stats {
     char (*points)[ASSAY_POINT_NAME_BYTES];
     int32_t *steps;
     double *values;
+    uint64_t *checksums, *buffers; /* buffers: six of each; NULL: none */
+    int *entries;                  /* by row: in its step; -1: none */
     int64_t n;
 } stats;
 
@@ -292,6 +294,27 @@ static assay_status load_stats(stats *t, const reader *r, const char *prompt)
                           (long long)t->n, STATS_COLUMNS);
     ASSAY_TRY(assay_alloc(&t->values, (size_t)info.count, sizeof *t->values, "statistics"));
     ASSAY_TRY(assay_h5_read_f64(t->values, r->id, path, &info));
+    ASSAY_TRY(assay_alloc(&t->entries, (size_t)t->n, sizeof *t->entries, "statistics"));
+    ASSAY_TRY(assay_alloc(&t->checksums, (size_t)t->n, sizeof *t->checksums, "statistics"));
+    snprintf(path, sizeof path, "%.900s/stats/checksum", prompt);
+    ASSAY_TRY(assay_h5_member(&kind, r->id, path));
+    if (kind == 'd') {
+        ASSAY_TRY(assay_h5_dataset(&info, r->id, path));
+        if (info.count != t->n)
+            return assay_fail(ASSAY_BAD_FILE, "'%s' does not have %lld numbers", path,
+                              (long long)t->n);
+        ASSAY_TRY(assay_h5_read_u64(t->checksums, r->id, path, &info));
+    }
+    snprintf(path, sizeof path, "%.900s/stats/buffer", prompt);
+    ASSAY_TRY(assay_h5_member(&kind, r->id, path));
+    if (kind == 'd') {
+        ASSAY_TRY(assay_h5_dataset(&info, r->id, path));
+        if (info.count != 6 * t->n)
+            return assay_fail(ASSAY_BAD_FILE, "'%s' does not have %lld rows of 6 numbers", path,
+                              (long long)t->n);
+        ASSAY_TRY(assay_alloc(&t->buffers, (size_t)info.count, sizeof *t->buffers, "statistics"));
+        ASSAY_TRY(assay_h5_read_u64(t->buffers, r->id, path, &info));
+    }
     ASSAY_TRY(assay_alloc(&t->points, (size_t)t->n, sizeof *t->points, "statistics"));
     snprintf(path, sizeof path, "%.900s/stats/point", prompt);
     return assay_h5_read_texts((char *)t->points, ASSAY_POINT_NAME_BYTES, t->n, r->id, path);
@@ -302,9 +325,10 @@ static assay_status load_stats(stats *t, const reader *r, const char *prompt)
 /* Points of which only statistics were kept. */
 static assay_status add_stats(reader *r, assay_prompt_data *p, const char *prompt)
 {
-    stats t = {NULL, NULL, NULL, 0};
+    stats t = {0};
     assay_status s = load_stats(&t, r, prompt);
     for (int64_t i = 0; i < t.n && s == ASSAY_OK; i++) {
+        t.entries[i] = -1;
         assay_point point;
         int layer, hand_over, rank;
         bool partial, has = false;
@@ -346,13 +370,27 @@ static assay_status add_stats(reader *r, assay_prompt_data *p, const char *promp
         e->seen.n_neg_inf = counts[3];
         e->seen.n_zero = counts[4];
         e->seen.n_poison = counts[5];
+        if (t.buffers && t.buffers[6 * i]) {
+            e->seen.written_address = t.buffers[6 * i];
+            e->seen.written_owner = (int64_t)t.buffers[6 * i + 2];
+            e->seen.read_address = t.buffers[6 * i + 3];
+            e->seen.read_owner = (int64_t)t.buffers[6 * i + 5];
+        }
+        e->seen.l2 = row[9];
+        e->seen.checksum = t.checksums[i];
         e->seen.origin = r->run->info.dtype;
         e->seen.source = assay_point_at(point)->name;
         assay_plan_identity(&e->plan, e->seen.dims, 1);
+        t.entries[i] = step->n_entries - 1;
     }
+    if (s == ASSAY_OK && t.n)
+        s = assay_run_read_sketches(r->run, p, r->id, prompt, t.steps, t.entries, t.n);
     free(t.points);
     free(t.steps);
     free(t.values);
+    free(t.checksums);
+    free(t.buffers);
+    free(t.entries);
     return s;
 }
 

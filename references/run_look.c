@@ -37,7 +37,7 @@ static assay_status look_at_map(assay_stored *out, const assay_run *run, const a
 {
     const assay_source *source = &e->source;
     assay_dtype dtype = format_of(source);
-    if (e->n_parts || e->second || e->base || e->rows || dtype == ASSAY_DTYPE_COUNT ||
+    if (e->known || e->n_parts || e->second || e->base || e->rows || dtype == ASSAY_DTYPE_COUNT ||
         source->info.offset < 0 || !assay_plan_is_identity(&e->plan))
         return ASSAY_OK;
     const assay_run_file *file = &run->files[source->file];

@@ -29,6 +29,9 @@ typedef struct assay_entry {
     bool is_mapped;                 /* a name map says how it lies */
     const struct assay_entry *base; /* value that is laid under (order nope-over); NULL: none */
     size_t number;                  /* of its mark */
+    const float *sketch;            /* n_groups * ASSAY_SKETCH_N; NULL: none */
+    int64_t n_groups;
+    const double *known; /* values that stand in for the file's; NULL: none */
     /* of one rank: the axis that is split, -1 whole, ASSAY_SHARD_UNKNOWN */
     int shard_axis;
     int n_copies; /* so many neighbouring ranks hold the same shard; 0: one */
@@ -123,6 +126,12 @@ assay_status assay_step_close(assay_run *run, assay_step_data *step);
  * have the same. */
 assay_status assay_run_open_capture(assay_run *run, int file, const assay_run_options *options);
 assay_status assay_run_open_foreign(assay_run *run, int file, const assay_run_options *options);
+/* Sketches of a prompt's statistics: steps[row], entries[row] (of that step; -1: none) say whose.
+ */
+assay_status assay_run_read_sketches(assay_run *run, assay_prompt_data *prompt, hid_t file,
+                                     const char *group, const int32_t *steps, const int *entries,
+                                     int64_t n_rows);
+
 /* Before steps are closed: entries of ranks -> wholes beside them. */
 assay_status assay_run_join_ranks(assay_run *run);
 /* Before steps are closed: each sequence of a batch as a prompt of its own. */

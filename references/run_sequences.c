@@ -80,6 +80,7 @@ static void select_rows(assay_entry *e, const int64_t *rows, int64_t n, int64_t 
     const char *axes = assay_point_at(e->seen.point)->axes;
     const char *t = strchr(axes, 'T');
     int axis = t ? (int)(t - axes) : -1;
+    e->seen.has_sketch = false; /* it is of all rows */
     if (!e->seen.has_values || (e->n_parts && e->part_axis < 0 && axis < 0))
         return;
     if (axis < 0 || axis >= e->seen.n_dims || e->seen.dims[axis] != n_all) {

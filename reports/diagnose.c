@@ -57,7 +57,11 @@ static void keep_unknown(assay_located *l, const assay_home *home)
     snprintf(l->kind, sizeof l->kind, "unexplained");
     snprintf(l->family, sizeof l->family, "%s", assay_point_at(home->judged->point)->name);
     l->fitted = json_object();
-    assay_shape_describe(l->shape, sizeof l->shape, home);
+    if (home->judged->seen->known == ASSAY_KNOWN_ESTIMATE)
+        snprintf(l->shape, sizeof l->shape,
+                 "nothing tried fits its sketch; capture the values of this layer");
+    else
+        assay_shape_describe(l->shape, sizeof l->shape, home);
     if (nearest && nearest->explained > 0.3) {
         l->explained = nearest->explained;
         snprintf(l->second, sizeof l->second, "nearest: %s (%s), removes %.1f %% of the error",
@@ -90,12 +94,13 @@ assay_status assay_diagnosis_explain_home(assay_diagnosis *d, int position, int 
     ASSAY_TRY(assay_home_new(&home, forced, l->index));
     d->n_explained++;
     assay_status s = ASSAY_OK;
-    if (likely >= 0)
+    bool is_estimate = home->judged->seen->known == ASSAY_KNOWN_ESTIMATE; /* the walk has asked */
+    if (likely >= 0 && !is_estimate)
         ASSAY_GO(ask(d, home, likely));
     if (assay_home_best(home))
         d->cost.n_answered += assay_fault_count() - 1;
     else
-        for (int i = 0; i < assay_fault_count(); i++)
+        for (int i = 0; i < assay_fault_count() && !is_estimate; i++)
             if (i != likely && is_spent(forced))
                 d->cost.n_unaffordable++;
             else if (i != likely)
@@ -318,6 +323,7 @@ assay_status assay_diagnosis_explain(assay_diagnosis *d, assay_result *result, a
     assay_diagnosis_merge(d);
     ASSAY_TRY(assay_diagnosis_other_weights(d));
     ASSAY_TRY(explain_all(d));
+    assay_diagnosis_merge_estimates(d);
     ASSAY_TRY(assay_diagnosis_hadamard(d));
     ASSAY_TRY(assay_diagnosis_join(d));
     check_conventions(d);
@@ -353,10 +359,11 @@ assay_status assay_diagnose(assay_result *result, assay_run *run, assay_oracle *
     bool differs;
     assay_status s = ASSAY_OK;
     (void)assay_lacked(); /* what earlier work lacked is no matter here */
+    ASSAY_GO(check_model(result, run, options));
+    ASSAY_GO(assay_diagnosis_walk(result, run, oracle, &options->forced));
     ASSAY_GO(assay_diagnosis_expert_count(&differs, result, run, oracle, options->reproduce));
     if (differs)
         return ASSAY_OK;
-    ASSAY_GO(check_model(result, run, options));
     ASSAY_GO(assay_diagnosis_explain(&d, result, run, oracle, &options->forced));
     for (int i = 0; options->on_judged && i < assay_forced_n(d.forced); i++)
         options->on_judged(options->on_judged_user, assay_forced_at(d.forced, i));

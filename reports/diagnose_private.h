@@ -2,6 +2,8 @@
 #ifndef ASSAY_REPORTS_DIAGNOSE_PRIVATE_H
 #define ASSAY_REPORTS_DIAGNOSE_PRIVATE_H
 
+#include "references/forced_sketched.h"
+#include "references/sketched.h"
 #include "reports/diagnose.h"
 #include "reports/home.h"
 
@@ -67,6 +69,12 @@ assay_status assay_diagnosis_list_widths(assay_finding *f, int *width, const ass
 /* A run that chooses another number of experts than the file says: a fact, no arithmetic. */
 assay_status assay_diagnosis_expert_count(bool *differs, assay_result *result, const assay_run *run,
                                           const assay_oracle *oracle, const char *reproduce);
+/* A run of which only sketches were kept gets its values (references/forced_sketched.h), with a
+ * note; another is left as it is. */
+assay_status assay_diagnosis_walk(assay_result *result, assay_run *run, assay_oracle *oracle,
+                                  const assay_forced_options *options);
+/* Homes whose values are an estimate belong to one of their point and layer that was explained. */
+void assay_diagnosis_merge_estimates(assay_diagnosis *d);
 /* Joins homes that are one fault seen twice; after the classes were told. */
 assay_status assay_diagnosis_join(assay_diagnosis *d);
 /* One finding per class, kind and family; conventions become notes. */

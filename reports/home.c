@@ -1,4 +1,5 @@
 #include "reports/home_ranks.h"
+#include "reports/home_sketch.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -19,7 +20,7 @@ static assay_status find_focus(assay_home *h)
     const assay_judged *j = h->judged;
     int64_t width = j->n_cols / j->n_groups, n_cells = j->n_rows * j->n_groups, n_bad = 0;
     double worst = 0, *rel;
-    if (j->is_ids)
+    if (j->is_ids || h->pair.is_noisy)
         return ASSAY_OK;
     ASSAY_TRY(assay_alloc(&h->focus, (size_t)n_cells, sizeof *h->focus, "cells of a home"));
     ASSAY_TRY(assay_alloc(&rel, (size_t)n_cells, sizeof *rel, "cells of a home"));
@@ -64,7 +65,17 @@ assay_status assay_home_new(assay_home **out, assay_forced *forced, int index)
     ASSAY_GO(assay_forced_values(&got, &expected, forced, index));
     memcpy(h->got, got, (size_t)h->n * sizeof *got);
     memcpy(h->expected, expected, (size_t)h->n * sizeof *got);
-    h->pair = (assay_relation_pair){h->got, h->expected, h->judged->n_rows, h->judged->n_cols};
+    h->pair = (assay_relation_pair){.got = h->got,
+                                    .expected = h->expected,
+                                    .rows = h->judged->n_rows,
+                                    .cols = h->judged->n_cols};
+    if (assay_forced_projection(&h->sketch, forced, index)) {
+        h->pair.sketch = &h->sketch;
+        h->pair.is_noisy = assay_projection_size(&h->sketch, 0) > ASSAY_SKETCH_N;
+        h->sketch_error = assay_projection_rest(NULL, &h->sketch, h->expected);
+        for (int64_t k = 0; k < h->sketch.n_groups * ASSAY_SKETCH_N; k++)
+            h->sketch_size += (double)h->sketch.y[k] * h->sketch.y[k];
+    }
     ASSAY_GO(find_focus(h));
     h->n_interval =
         assay_forced_interval(h->interval, h->interval_layers, h->interval_steps, forced, index);
@@ -79,8 +90,10 @@ void assay_home_free(assay_home *home)
 {
     if (!home)
         return;
-    for (int i = 0; i < home->n_offers; i++)
+    for (int i = 0; i < home->n_offers; i++) {
         json_decref(home->offers[i].fitted);
+        free(home->offers[i].values);
+    }
     free(home->offers);
     free(home->focus);
     free(home->got);
@@ -179,6 +192,10 @@ static void rest_of(double *rest, double *explained, const assay_home *h, const 
     const assay_judged *j = h->judged;
     int64_t width = j->n_cols / j->n_groups, n_cells = j->n_rows * j->n_groups, used = 0;
     double sum = 0, all_rest = 0, all_error = 0;
+    if (h->pair.sketch) {
+        assay_home_rest_of_sketch(rest, explained, h, out);
+        return;
+    }
     for (int64_t c = 0; c < n_cells; c++) {
         double r = 0, size = 0;
         if (focus && !focus[c])
@@ -203,6 +220,11 @@ static void rest_of(double *rest, double *explained, const assay_home *h, const 
 
 static double flips_of(const assay_home *h, const double *out)
 {
+    if (h->pair.sketch) {
+        double rest, explained;
+        assay_home_rest_of_sketch(&rest, &explained, h, out);
+        return rest;
+    }
     int64_t differ = 0, total = 0, cols = h->judged->n_cols;
     for (int64_t r = 0; r < h->judged->n_rows; r++)
         for (int64_t i = 0; i < cols; i++) {
@@ -235,6 +257,8 @@ static assay_status rejudge_variant(assay_judged *rest, assay_home *h, const dou
 /* An explanation that is not finite where the value is explains nothing there. */
 static bool loses_values(const assay_home *h, const double *explained)
 {
+    if (h->pair.sketch) /* judged with the masks */
+        return false;
     for (int64_t i = 0; i < h->n; i++)
         if (isfinite(h->got[i]) && !isfinite(explained[i]))
             return true;
@@ -244,6 +268,11 @@ static bool loses_values(const assay_home *h, const double *explained)
 static assay_status measure(assay_offer *offer, assay_home *h, const double *explained)
 {
     const assay_judged *j = h->judged;
+    if (j->is_ids && h->pair.sketch) {
+        assay_home_rest_of_sketch(&offer->residual, &offer->explained, h, explained);
+        offer->complete = offer->residual < 1e-6; /* ids are whole */
+        return ASSAY_OK;
+    }
     if (j->is_ids) {
         double before = flips_of(h, h->expected);
         offer->residual = flips_of(h, explained);
@@ -273,6 +302,10 @@ assay_status assay_home_offer(assay_home *home, const double *explained,
                               const assay_offer_text *text)
 {
     assay_offer o = {0};
+    if (home->pair.sketch && explained == home->got) { /* fits its own sketch, whatever it is */
+        json_decref(text->fitted);
+        return ASSAY_OK;
+    }
     o.fault = home->fault;
     o.complexity = text->complexity;
     o.convention = text->convention;
@@ -292,6 +325,11 @@ assay_status assay_home_offer(assay_home *home, const double *explained,
         } else {
             s = assay_fail(ASSAY_NO_MEMORY, "out of memory for %d explanations", room);
         }
+    }
+    if (s == ASSAY_OK && o.complete && home->pair.sketch) {
+        s = assay_alloc(&o.values, (size_t)home->n, sizeof *o.values, "an explanation");
+        if (s == ASSAY_OK)
+            memcpy(o.values, explained, (size_t)home->n * sizeof *explained);
     }
     if (s != ASSAY_OK) {
         json_decref(o.fitted);
@@ -315,36 +353,25 @@ assay_status assay_home_offer_relation(assay_home *home, const assay_offer_text 
     return assay_home_offer(home, home->scratch, &t);
 }
 
-typedef enum { BY_ROWS, BY_HEADS, BY_CELLS, N_WAYS } partly;
-
-static const char *const way_names[N_WAYS] = {"rows", "heads", "heads of some rows"};
-
-/* Part p of a way: the elements first + r * row + c, r < n_rows, c < width. */
-static void part_at(int64_t *first, int64_t *n_rows, int64_t *width, const assay_judged *j,
-                    partly way, int64_t p)
-{
-    int64_t head = j->n_cols / j->n_groups;
-    *n_rows = way == BY_HEADS ? j->n_rows : 1;
-    *width = way == BY_ROWS ? j->n_cols : head;
-    *first = way == BY_CELLS ? p * head : way == BY_HEADS ? p * head : p * j->n_cols;
-}
+static const char *const way_names[ASSAY_N_WAYS] = {"rows", "heads", "heads of some rows"};
 
 /*
  * The variant where the error stands out and the variant removes most of it, the expected value
  * elsewhere. Returns how many parts take the variant; 0 or all: nothing new.
  */
-static int64_t take_partly(double *out, const assay_home *h, const double *variant, partly way)
+static int64_t take_partly(double *out, const assay_home *h, const double *variant,
+                           assay_partly way)
 {
     const assay_judged *j = h->judged;
-    int64_t n_parts = way == BY_ROWS    ? j->n_rows
-                      : way == BY_HEADS ? j->n_groups
-                                        : j->n_rows * j->n_groups;
+    int64_t n_parts = way == ASSAY_BY_ROWS    ? j->n_rows
+                      : way == ASSAY_BY_HEADS ? j->n_groups
+                                              : j->n_rows * j->n_groups;
     int64_t taken = 0;
     memcpy(out, h->expected, (size_t)h->n * sizeof *out);
     for (int64_t p = 0; p < n_parts; p++) {
         int64_t first, n_rows, width;
         double error = 0, size = 0, rest = 0;
-        part_at(&first, &n_rows, &width, j, way, p);
+        assay_home_part_at(&first, &n_rows, &width, j, way, p);
         for (int64_t i = 0; i < n_rows * width; i++) {
             int64_t at = first + i / width * j->n_cols + i % width;
             double d = h->got[at] - h->expected[at], v = h->got[at] - variant[at];
@@ -380,9 +407,11 @@ assay_status assay_home_offer_partly(assay_home *home, const double *variant, do
         if (home->offers[home->n_offers - 1].complete)
             return ASSAY_OK;
     }
-    for (partly way = BY_ROWS; way < N_WAYS; way++) {
-        bool many = way == BY_ROWS ? j->n_rows > 1 : j->n_groups > 1;
-        int64_t n = many ? take_partly(room, home, variant, way) : 0;
+    for (assay_partly way = ASSAY_BY_ROWS; way < ASSAY_N_WAYS; way++) {
+        bool many = way == ASSAY_BY_ROWS ? j->n_rows > 1 : j->n_groups > 1;
+        int64_t n = !many               ? 0
+                    : home->pair.sketch ? assay_home_take_fitting(room, home, variant, way)
+                                        : take_partly(room, home, variant, way);
         if (n == 0)
             continue;
         char kind[80], evidence[320];
@@ -392,7 +421,7 @@ assay_status assay_home_offer_partly(assay_home *home, const double *variant, do
         assay_offer_text some = *text;
         some.kind = kind;
         some.evidence = evidence;
-        some.complexity += way == BY_CELLS ? 0.9 : 0.5;
+        some.complexity += way == ASSAY_BY_CELLS ? 0.9 : 0.5;
         some.fitted = json_incref(text->fitted);
         ASSAY_TRY(assay_home_offer(home, room, &some));
         if (home->offers[home->n_offers - 1].complete)
@@ -480,7 +509,9 @@ static assay_status newton_step(double *moved, assay_home *home, assay_knobs *kn
     ASSAY_GO(assay_forced_expect(low, home->forced, home->index, knobs));
     *at = x * exp(h);
     ASSAY_GO(assay_forced_expect(high, home->forced, home->index, knobs));
-    for (int64_t c = 0; c < j->n_rows * j->n_groups; c++) {
+    if (home->pair.sketch)
+        ASSAY_GO(assay_home_newton_sums(&cross, &square, home, low, high, h));
+    for (int64_t c = 0; c < j->n_rows * j->n_groups && !home->pair.sketch; c++) {
         double a = 0, b = 0, size = 0;
         if (home->focus && !home->focus[c])
             continue;
@@ -577,97 +608,6 @@ assay_status assay_home_fit(double *best, double *rest, assay_home *home, assay_
     }
     *at = *best;
     return home->judged->is_ids ? ASSAY_OK : newton(best, rest, home, knobs, at);
-}
-
-assay_status assay_home_expert_outputs(double *out, assay_home *home, const assay_knobs *knobs)
-{
-    const assay_judged *j = home->judged;
-    assay_pass *pass = assay_forced_pass(home->forced, j->prompt);
-    int n_dims;
-    int64_t dims[ASSAY_MAX_DIMS];
-    double *all;
-    ASSAY_TRY(assay_pass_dims(&n_dims, dims, pass, j->step, ASSAY_POINT_MOE_EXPERT_DOWN, j->layer));
-    int64_t row = dims[1] * dims[2];
-    ASSAY_TRY(assay_alloc(&all, (size_t)(dims[0] * row), sizeof *all, "outputs of experts"));
-    assay_status s =
-        assay_pass_expect(all, pass, j->step, ASSAY_POINT_MOE_EXPERT_DOWN, j->layer, knobs);
-    if (s == ASSAY_OK)
-        memcpy(out, all + (dims[0] - j->n_rows) * row, (size_t)(j->n_rows * row) * sizeof *out);
-    free(all);
-    return s;
-}
-
-assay_status assay_home_expect_from(double *out, assay_home *home, assay_point input,
-                                    const double *values, int64_t n)
-{
-    const assay_judged *j = home->judged;
-    const assay_run_step *at =
-        assay_run_step_at(assay_forced_run(home->forced), j->prompt, j->step);
-    assay_pass_options options = {.latent = assay_forced_is_latent(home->forced, j->prompt),
-                                  .knobs = home->knobs};
-    assay_pass *pass;
-    int step;
-    if (j->n_rows != at->n_tokens)
-        return assay_fail(ASSAY_MISSING, "not all rows of the step were captured");
-    ASSAY_TRY(assay_pass_new(&pass, assay_forced_oracle(home->forced), &options));
-    assay_status s = assay_pass_add_step(&step, pass, at->tokens, at->n_tokens, at->first_position);
-    if (s == ASSAY_OK)
-        s = assay_pass_put(pass, step, input, j->layer, values, n);
-    if (s == ASSAY_OK)
-        s = assay_pass_expect(out, pass, step, j->point, j->layer, home->knobs);
-    assay_pass_free(pass);
-    return s;
-}
-
-assay_status assay_home_value(double **out, int64_t *n, assay_home *home, assay_point point,
-                              int layer)
-{
-    const assay_judged *j = home->judged;
-    assay_pass *pass = assay_forced_pass(home->forced, j->prompt);
-    int n_dims;
-    int64_t dims[ASSAY_MAX_DIMS];
-    const double *values;
-    if (!assay_oracle_has_point(assay_forced_oracle(home->forced), point, layer,
-                                assay_forced_is_latent(home->forced, j->prompt)))
-        return assay_fail(ASSAY_MISSING, "no such point in this model");
-    ASSAY_TRY(assay_pass_dims(&n_dims, dims, pass, j->step, point, layer));
-    ASSAY_TRY(assay_pass_value(&values, pass, j->step, point, layer));
-    int64_t cols = 1, rows = dims[0];
-    for (int i = 1; i < n_dims; i++)
-        cols *= dims[i];
-    if (assay_point_at(point)->axes[0] == 'T' && j->n_rows < rows) { /* the last rows only */
-        values += (rows - j->n_rows) * cols;
-        rows = j->n_rows;
-    }
-    *n = rows * cols;
-    ASSAY_TRY(assay_alloc(out, (size_t)*n, sizeof **out, "values of a point"));
-    memcpy(*out, values, (size_t)*n * sizeof **out);
-    return ASSAY_OK;
-}
-
-assay_status assay_home_partner(double **expected, double **got, int64_t *cols, assay_home *home,
-                                assay_point point)
-{
-    const assay_judged *j = home->judged;
-    const double *g, *e;
-    int index = assay_forced_find(home->forced, j->prompt, j->step, point, j->layer);
-    if (index < 0)
-        return assay_fail(ASSAY_MISSING, "partner point was not captured");
-    const assay_judged *p = assay_forced_at(home->forced, index);
-    size_t n = (size_t)(p->n_rows * p->n_cols);
-    ASSAY_TRY(assay_forced_values(&g, &e, home->forced, index));
-    ASSAY_TRY(assay_alloc(expected, n, sizeof **expected, "values of a point"));
-    memcpy(*expected, e, n * sizeof *e);
-    *cols = p->n_cols;
-    if (!got)
-        return ASSAY_OK;
-    assay_status s = assay_alloc(got, n, sizeof **got, "values of a point");
-    if (s != ASSAY_OK) {
-        free(*expected);
-        return s;
-    }
-    memcpy(*got, g, n * sizeof *g);
-    return ASSAY_OK;
 }
 
 /* True when a is the better explanation. */

@@ -13,6 +13,7 @@
 #define ASSAY_REPORTS_HOME_H
 
 #include "references/forced.h"
+#include "references/forced_sketched.h"
 #include "references/relation.h"
 #include "reports/fault.h"
 
@@ -25,6 +26,7 @@ typedef struct assay_offer {
     bool convention;                        /* a note, not a finding */
     bool shape_only; /* says where, not what: wins only when nothing else explains the error */
     json_t *fitted;  /* owned */
+    double *values;  /* of a complete offer to a sketch, [rows, cols]; owned; else NULL */
     char evidence[320];
 } assay_offer;
 
@@ -38,6 +40,10 @@ typedef struct assay_home {
     double *got, *expected; /* [rows, cols] */
     double *scratch;        /* [rows, cols]: for maps */
     assay_relation_pair pair;
+    /* got is known by its sketch alone: offers are judged by it, and got is what
+     * assay_projection_approach makes of expected; pair.sketch says so */
+    assay_projection sketch;
+    double sketch_error, sketch_size; /* squares: of the error, of got */
     assay_point interval[ASSAY_FORCED_INTERVAL];
     int interval_layers[ASSAY_FORCED_INTERVAL], interval_steps[ASSAY_FORCED_INTERVAL];
     int n_interval;
@@ -80,6 +86,11 @@ typedef struct assay_offer_text {
 /* Offers `explained` [rows, cols]. */
 assay_status assay_home_offer(assay_home *home, const double *explained,
                               const assay_offer_text *text);
+/* Factors of n <= 256 parts [rows, cols] that bring base nearest to got, over the whole value; of a
+ * sketch too (assay_projection_fit). */
+assay_status assay_home_fit_parts(double *factors, const assay_home *home, const double *base,
+                                  const double *const *parts, int n);
+
 /* Offers what the last relation (home->rel, result in home->scratch) makes. */
 assay_status assay_home_offer_relation(assay_home *home, const assay_offer_text *text);
 /*

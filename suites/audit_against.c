@@ -242,7 +242,7 @@ static assay_status explain(char out[192], const subject *x, const assay_safeten
     ASSAY_GO(assay_alloc(&want, (size_t)(rows * columns), sizeof *want, "sample"));
     ASSAY_GO(assay_alloc(&room, (size_t)(rows * columns), sizeof *room, "sample"));
     ASSAY_GO(sample(got, want, x, rows, columns));
-    assay_relation_pair pair = {got, want, columns, rows};
+    assay_relation_pair pair = {.got = got, .expected = want, .rows = columns, .cols = rows};
     if (rows > 1)
         try_maps(out, x, &pair, room);
     if (!out[0])

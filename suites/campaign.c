@@ -91,7 +91,7 @@ static int fill_prompt(int32_t ids[], int which, int seed, int n_vocab)
 }
 
 static assay_status capture_trial(const char *path, assay_campaign_model *m,
-                                  const assay_trial *trial, assay_backend backend)
+                                  const assay_trial *trial, assay_backend backend, const char *tier)
 {
     const bool on_device = backend == ASSAY_BACKEND_CUDA;
     const assay_hparams *hp = assay_model_hparams(m->model);
@@ -107,7 +107,8 @@ static assay_status capture_trial(const char *path, assay_campaign_model *m,
                         .second = second,
                         .n = fill_prompt(first, trial->prompt, trial->prompt, hp->n_vocab),
                         .chunk = trial->chunk,
-                        .n_new = trial->n_new};
+                        .n_new = trial->n_new,
+                        .tier = tier};
     fill_prompt(second, trial->prompt, 3 + trial->prompt, hp->n_vocab);
     r.engine.path = trial->path;
     r.engine.dtype = trial->dtype;
@@ -216,6 +217,26 @@ static void compare(assay_outcome *out, const assay_trial *trial, const assay_re
                      result->n_findings ? result->findings[0].fault_class : "nothing");
 }
 
+/* What a full capture says about the size of the plants. */
+static assay_status look_in_full(watch *w, const char *path, assay_campaign *c,
+                                 assay_campaign_model *m)
+{
+    assay_run *run = NULL;
+    assay_forced *forced = NULL;
+    assay_status s;
+    const assay_run_options how = assay_run_options_default();
+    ASSAY_GO(capture_trial(path, m, w->trial, c->options.backend, NULL));
+    ASSAY_GO(assay_run_open(&run, &path, 1, &how));
+    ASSAY_GO(assay_forced_new(&forced, run, m->oracle, &(assay_forced_options){.last_layer = -1}));
+    for (int i = 0; i < assay_forced_n(forced); i++)
+        see(w, assay_forced_at(forced, i));
+out:
+    assay_forced_free(forced);
+    assay_run_close(run);
+    unlink(path);
+    return s;
+}
+
 assay_status assay_campaign_run_one(assay_outcome *out, assay_campaign *campaign,
                                     const assay_trial *trial)
 {
@@ -229,14 +250,17 @@ assay_status assay_campaign_run_one(assay_outcome *out, assay_campaign *campaign
     memset(out, 0, sizeof *out);
     snprintf(path, sizeof path, "%s/assay-campaign-%ld.h5", folder ? folder : "/tmp",
              (long)getpid());
-    ASSAY_GO(capture_trial(path, m, trial, campaign->options.backend));
+    watch w = {trial, out};
+    const char *tier = campaign->options.tier;
+    if (tier && trial->n_plants > 0)
+        ASSAY_GO(look_in_full(&w, path, campaign, m));
+    ASSAY_GO(capture_trial(path, m, trial, campaign->options.backend, tier));
     const char *paths[] = {path};
     assay_run_options how = assay_run_options_default();
     ASSAY_GO(assay_run_open(&run, paths, 1, &how));
     ASSAY_GO(assay_result_init(&result, "faults"));
-    watch w = {trial, out};
     assay_diagnose_options diagnose = {.forced = {.last_layer = -1},
-                                       .on_judged = see,
+                                       .on_judged = tier ? NULL : see,
                                        .on_judged_user = &w,
                                        .passes = &out->passes};
     ASSAY_GO(assay_diagnose(&result, run, m->oracle, &diagnose));

@@ -5,6 +5,9 @@
  * A plant is visible when the forced pass says that it changes its home by at least 3 x the floor
  * there (or makes it non-finite, or flips ids outside the noise). Rates are over visible plants;
  * invisible ones are listed with their size. Nothing in the diagnosis knows of the plants.
+ *
+ * Tier `sketch`: the diagnosis has a capture of sketches alone; what is visible is still told by a
+ * full capture of a second run, so that rates of both tiers are of the same plants.
  */
 #ifndef ASSAY_SUITES_CAMPAIGN_H
 #define ASSAY_SUITES_CAMPAIGN_H
@@ -47,6 +50,7 @@ typedef struct assay_campaign_options {
     const char *const *models;
     int n_models;
     bool quick;
+    const char *tier; /* what the captures keep: "sketch", or NULL: full */
     const char
         *classes; /* "LEAK,MERGE": only plants of these, and runs as a server has them; NULL */
     assay_backend backend; /* on a device: the faults that only a device has, in graph mode */

@@ -9,8 +9,21 @@
 
 #include "suites/campaign_private.h"
 
+/* A sketch is of all rows of a step; those of other requests and of padding cannot be taken out. */
+static bool is_sketched_alone(const assay_trial *t)
+{
+    bool alone = t->run.requests != ASSAY_REQUESTS_BATCH && t->run.pad_to == 0;
+    for (int i = 0; i < t->n_plants; i++) {
+        const assay_fault_kind *kind = assay_fault_kind_find(t->plants[i].kind, NULL);
+        alone = alone && kind->run.requests != ASSAY_REQUESTS_BATCH && kind->run.pad_to == 0;
+    }
+    return alone;
+}
+
 static assay_status add(assay_campaign *c, const assay_trial *trial)
 {
+    if (c->options.tier && !is_sketched_alone(trial))
+        return ASSAY_OK;
     if (c->n == c->room) {
         int room = c->room ? 2 * c->room : 256;
         assay_trial *list = realloc(c->trials, (size_t)room * sizeof *list);

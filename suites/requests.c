@@ -23,7 +23,7 @@ static assay_status create(assay_capture **out, const char *path, const assay_mo
         .cache = assay_cache_type_name(r->engine.cache_type),
         .profile = assay_profile_of_own(r->engine.products == ASSAY_PRODUCTS_INTEGER),
         .n_ranks = 1};
-    const assay_capture_options keep = {.selector = r->selector};
+    const assay_capture_options keep = {.selector = r->selector, .tier = r->tier};
     return assay_capture_create(out, path, &about, &keep);
 }
 

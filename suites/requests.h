@@ -15,6 +15,7 @@ typedef struct assay_requests {
     int64_t n;                     /* tokens of either */
     int64_t chunk, n_new;          /* as assay_engine_generate */
     const char *selector;          /* what is captured (probes/selector.h); NULL: everything */
+    const char *tier;              /* what is kept of it; NULL: full */
 } assay_requests;
 
 /*

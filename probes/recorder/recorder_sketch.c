@@ -41,7 +41,23 @@ ASSAY_WIDEST_INT static void add_elements(double *sums, const double *x, uint64_
     }
 }
 
-void assay_sketch_of(float *out, const assay_buffer *values)
+/* The sums of one group: elements [first, last) of the value. */
+static void sum_group(double sums[ASSAY_SKETCH_N], const assay_buffer *values, int64_t first,
+                      int64_t last)
+{
+    enum { BLOCK = 256 };
+    double x[BLOCK];
+    memset(sums, 0, ASSAY_SKETCH_N * sizeof *sums);
+    for (int64_t i = first; i < last; i += BLOCK) {
+        int count = (int)(last - i < BLOCK ? last - i : BLOCK);
+        for (int k = 0; k < count; k++)
+            x[k] = assay_element(values, i + k);
+        add_elements(sums, x, (uint64_t)(i - first), count);
+    }
+}
+
+/* Into out or, at full precision, into exact. */
+static void sketch(float *out, double *exact, const assay_buffer *values)
 {
     int64_t n = assay_buffer_count(values);
     int64_t n_rows = values->n_dims ? values->dims[0] : 1;
@@ -49,19 +65,50 @@ void assay_sketch_of(float *out, const assay_buffer *values)
     int64_t n_groups = assay_sketch_groups(n_rows);
 #pragma omp parallel for schedule(dynamic, 1) if (n_groups > 1 && n > 1 << 12)
     for (int64_t g = 0; g < n_groups; g++) {
-        enum { BLOCK = 256 };
-        double sums[ASSAY_SKETCH_N] = {0}, x[BLOCK];
+        double sums[ASSAY_SKETCH_N];
         int64_t first = g * ASSAY_SKETCH_ROWS * n_cols;
         int64_t last =
             first + ASSAY_SKETCH_ROWS * n_cols < n ? first + ASSAY_SKETCH_ROWS * n_cols : n;
-        for (int64_t i = first; i < last; i += BLOCK) {
-            int count = (int)(last - i < BLOCK ? last - i : BLOCK);
-            for (int k = 0; k < count; k++)
-                x[k] = assay_element(values, i + k);
-            add_elements(sums, x, (uint64_t)(i - first), count);
-        }
+        sum_group(sums, values, first, last);
         for (int j = 0; j < ASSAY_SKETCH_N; j++)
-            out[g * ASSAY_SKETCH_N + j] = (float)(sums[j] / 16);
+            if (exact)
+                exact[g * ASSAY_SKETCH_N + j] = sums[j] / 16;
+            else
+                out[g * ASSAY_SKETCH_N + j] = (float)(sums[j] / 16);
+    }
+}
+
+void assay_sketch_of(float *out, const assay_buffer *values)
+{
+    sketch(out, NULL, values);
+}
+
+void assay_sketch_exact(double *out, const assay_buffer *values)
+{
+    sketch(NULL, out, values);
+}
+
+ASSAY_WIDEST_INT void assay_sketch_back(double *x, const double *y, int64_t n)
+{
+    for (int64_t e = 0; e < n; e++) {
+        double sum = 0;
+        for (uint64_t word = 0; word < ASSAY_SKETCH_N / 64; word++) {
+            uint64_t bits = mixed(SEED + (4 * (uint64_t)e + word + 1) * GOLDEN);
+            const double *at = y + 64 * word;
+#pragma omp simd reduction(+ : sum)
+            for (int j = 0; j < 64; j++)
+                sum += (bits >> j & 1) ? -at[j] : at[j];
+        }
+        x[e] = sum / 16;
+    }
+}
+
+void assay_sketch_signs(double *signs, int64_t element)
+{
+    for (uint64_t word = 0; word < ASSAY_SKETCH_N / 64; word++) {
+        uint64_t bits = mixed(SEED + (4 * (uint64_t)element + word + 1) * GOLDEN);
+        for (int j = 0; j < 64; j++)
+            signs[64 * word + (uint64_t)j] = (bits >> j & 1) ? -1.0 / 16 : 1.0 / 16;
     }
 }
 

@@ -234,6 +234,8 @@ typedef struct assay_knobs {
      * router (logits, probabilities, weights) and the selection's scores stay in float32.
      */
     assay_dtype round_out, round_weight;
+    assay_dtype round_probs; /* attention probabilities before their product with the values, where
+                                round_out leaves them; F64: not rounded */
     assay_dtype round_cache; /* what attention reads from the cache (keys, values, latents, index
                                 keys); F64: not rounded */
     bool activations_q8;     /* inputs of products rounded to the 8-bit partner of the weight's type

@@ -320,6 +320,7 @@ static assay_status one_head(double *out, double *p, double *row, const uint8_t 
             out[t * H + h] = lse;
     }
     assay_oracle_round(p, T * S, half);
+    assay_oracle_round(p, T * S, k->round_probs);
     if (c->point == ASSAY_POINT_PROBS)
         memcpy(out + h * T * S, p, (size_t)(T * S) * sizeof *out);
     if (c->point == ASSAY_POINT_PROBS || c->point == ASSAY_POINT_LSE)

@@ -330,7 +330,7 @@ static assay_status read_knobs(assay_oracle *o, reader *r, int top_k)
     k->stream_times = k->routed_power = 1;
     k->embed_scale = k->logits_scale = 1;
     k->head_tied = assay_gguf_find_tensor(o->file, "output.weight") == NULL;
-    k->round_out = k->round_weight = k->round_cache = ASSAY_DTYPE_F64;
+    k->round_out = k->round_weight = k->round_probs = k->round_cache = ASSAY_DTYPE_F64;
     return ASSAY_OK;
 }
 

@@ -153,14 +153,25 @@ static assay_status try_joint(assay_home *home, const fused *g)
              rows);
         join(want, is_first ? home->expected : other_expected, na,
              is_first ? other_expected : home->expected, nb, rows);
-        assay_relation_pair pair = {both, want, rows, na + nb};
+        assay_relation_pair pair = {.got = both, .expected = want, .rows = rows, .cols = na + nb};
         int64_t widths[ASSAY_RELATION_PARTS];
         int n = part_widths(widths, home, g, na, nb);
-        assay_relation_parts(&home->rel, map, &pair, widths, n);
+        if (home->pair.sketch) /* the other one's values may not be known yet */
+            assay_relation_parts_within(&home->rel, map, &home->pair, want, is_first ? 0 : na,
+                                        widths, n);
+        else
+            assay_relation_parts(&home->rel, map, &pair, widths, n);
         if (home->rel.explained > 0.2)
             s = offer_part(home, g, map, is_first, na, nb, order_json(&home->rel),
                            "in another order", g->kind);
-        if (s == ASSAY_OK && na == nb && na % 2 == 0) {
+        for (int apart = 0; apart < 2 && s == ASSAY_OK && home->pair.sketch && na == nb; apart++) {
+            home->rel = (assay_relation){.complexity = 0.1, .explained = NAN};
+            assay_relation_lay_riffle(map, &pair, 1, apart);
+            s = offer_part(home, g, map, is_first, na, nb,
+                           json_pack("{s:s}", "riffle", apart ? "taken apart" : "interleaved"),
+                           "interleaved", "gate and up interleaved");
+        }
+        if (s == ASSAY_OK && na == nb && na % 2 == 0 && !home->pair.sketch) {
             assay_relation_riffle(&home->rel, map, &pair, 1);
             if (home->rel.explained > 0.2)
                 s = offer_part(home, g, map, is_first, na, nb,

@@ -5,7 +5,8 @@ enum { ROWS = 6, COLS = 48, N = ROWS * COLS };
 
 static double expected[N], got[N], out[N];
 static assay_relation rel;
-static const assay_relation_pair pair = {got, expected, ROWS, COLS};
+static const assay_relation_pair pair = {
+    .got = got, .expected = expected, .rows = ROWS, .cols = COLS};
 
 /* A fixed sequence that repeats nowhere in N elements. */
 static double noise(uint64_t *state)

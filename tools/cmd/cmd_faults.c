@@ -12,7 +12,7 @@
 #include "tools/options.h"
 #include "tools/progress.h"
 
-enum { KEY_RANKS = 0x800 };
+enum { KEY_RANKS = 0x800, KEY_TIER };
 
 static const struct argp_option options[] = {
     {"quick", 'Q', NULL, 0, "One place for each kind, few pairs and clean runs", 0},
@@ -20,6 +20,8 @@ static const struct argp_option options[] = {
     {"ranks", KEY_RANKS, "N", 0, "Faults of ranks instead, in runs of N ranks; may be repeated", 0},
     {"class", 'C', "NAME[,NAME]", 0,
      "Only plants of these classes, and healthy runs as a server has them", 0},
+    {"tier", KEY_TIER, "TIER", 0,
+     "What the captures keep: full (default), or sketch: sketches and no values", 0},
     {0}};
 
 #define MOST_COUNTS 8
@@ -27,7 +29,7 @@ static const struct argp_option options[] = {
 typedef struct own {
     bool quick, device;
     int rank_counts[MOST_COUNTS], n_counts;
-    const char *classes;
+    const char *classes, *tier;
 } own;
 
 /* Every name is one of fault.def. */
@@ -50,6 +52,12 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     if (key == KEY_RANKS && o->n_counts < MOST_COUNTS) {
         o->rank_counts[o->n_counts++] =
             assay_option_int(state, "ranks", arg, 2, ASSAY_RANK_CAMPAIGN_MOST);
+        return 0;
+    }
+    if (key == KEY_TIER) {
+        if (strcmp(arg, "full") != 0 && strcmp(arg, "sketch") != 0)
+            argp_error(state, "--tier '%s': full or sketch", arg);
+        o->tier = strcmp(arg, "full") ? arg : NULL;
         return 0;
     }
     if (key != 'Q' && key != 'D' && key != 'C')
@@ -135,6 +143,7 @@ int assay_cmd_faults(int argc, char **argv)
     assay_campaign_options how = {.models = common.args,
                                   .n_models = common.n_args,
                                   .quick = o.quick,
+                                  .tier = o.tier,
                                   .classes = o.classes,
                                   .backend = o.device ? ASSAY_BACKEND_CUDA : ASSAY_BACKEND_CPU,
                                   .n_workers = common.n_threads,
