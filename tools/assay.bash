@@ -13,7 +13,7 @@ _assay() {
     *:show) words="--help --rows --heads --columns --reference --model --all --step --profile --names --json -q --quiet -v --verbose --threads" ;;
     *:inspect) words="--help --step --profile --names --json -q --quiet -v --verbose --threads" ;;
     *:explain) words="--help --json -q --quiet -v --verbose --threads" ;;
-    *:faults) words="--help -Q --quick -D --device --ranks -C --class --report --json -q --quiet -v --verbose --threads" ;;
+    *:faults) words="--help -Q --quick -D --device --ranks -C --class --tier --report --json -q --quiet -v --verbose --threads" ;;
     *:forge) words="--help --like --layers --type -o --output --skeleton --seed --split --order --nextn --vocab --biases --kv-b --wrong --at --json -q --quiet -v --verbose --threads" ;;
     *:report) words="--help --html --format --report --json -q --quiet -v --verbose --threads" ;;
     *:repro) words="--help -o --output --report --json -q --quiet -v --verbose --threads" ;;
