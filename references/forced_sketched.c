@@ -305,6 +305,28 @@ static bool known_ids(double *out, const assay_projection *p, const double *righ
     return assay_projection_rest(NULL, p, out) <= SAME_IDS * size;
 }
 
+static assay_point scores_of(assay_point ids)
+{
+    return ids == ASSAY_POINT_MOE_TOPK ? ASSAY_POINT_MOE_PROBS : ASSAY_POINT_INDEX_SCORES;
+}
+
+static assay_status decided_by_nan(bool *found, walk *w, const assay_judged *j)
+{
+    int n_dims;
+    int64_t dims[ASSAY_MAX_DIMS];
+    const double *scores;
+    assay_pass *pass = w->f->passes[j->prompt];
+    assay_point from = scores_of(j->point);
+    *found = false;
+    if (!assay_oracle_has_point(w->f->oracle, from, j->layer, w->f->latent[j->prompt]))
+        return ASSAY_OK; /* a selection that another layer made */
+    ASSAY_TRY(assay_pass_dims(&n_dims, dims, pass, j->step, from, j->layer));
+    ASSAY_TRY(assay_pass_value(&scores, pass, j->step, from, j->layer));
+    for (int64_t i = 0; i < dims[0] * dims[1]; i++)
+        *found = *found || isnan(scores[i]);
+    return ASSAY_OK;
+}
+
 /* How far the scores of each row may be off: 4 times what all roundings so far do to them. unsure:
  * how far they are at least, of their size. */
 static void noise_of_rows(double *noise, const double *a, const double *b, int64_t rows, int64_t n,
@@ -329,12 +351,14 @@ static assay_status pursue(bool *found, walk *w, const assay_judged *j, const as
 {
     assay_forced *f = w->f;
     bool experts = j->point == ASSAY_POINT_MOE_TOPK;
-    assay_point from = experts ? ASSAY_POINT_MOE_PROBS : ASSAY_POINT_INDEX_SCORES;
+    assay_point from = scores_of(j->point);
     int n_dims;
     int64_t dims[ASSAY_MAX_DIMS];
     const double *a, *b;
     double *scores = NULL, *noise = NULL;
     assay_status s;
+    if (!assay_oracle_has_point(f->oracle, from, j->layer, f->latent[j->prompt]))
+        return ASSAY_OK;
     ASSAY_TRY(assay_pass_dims(&n_dims, dims, f->passes[j->prompt], j->step, from, j->layer));
     ASSAY_TRY(assay_pass_value(&a, f->passes[j->prompt], j->step, from, j->layer));
     ASSAY_TRY(assay_pass_value(&b, f->shadows[j->prompt], j->step, from, j->layer));
@@ -379,6 +403,11 @@ static assay_status visit_ids(walk *w, assay_judged *j, int64_t n)
     int index = f->n_judged;
     bool found;
     assay_forced_sketch_of(&p, j->seen);
+    ASSAY_TRY(decided_by_nan(&found, w, j));
+    if (found) { /* no order among scores that are no numbers */
+        w->count->n_behind++;
+        return ASSAY_OK;
+    }
     f->n_judged++;
     j->n_rows = j->seen->dims[0];
     j->n_cols = n / j->n_rows;

@@ -1,6 +1,7 @@
 #include "references/projection.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -66,27 +67,60 @@ bool assay_solve_definite(double *a, double *b, int n, double ridge)
     return true;
 }
 
-/* The difference d of one group of n <= 256 elements from its sketch. */
-static assay_status solve_group(double *d, const double *rest, int n)
+/*
+ * Normal equations of one group: the same whatever its values, and those of n elements are the
+ * first n of those of 256. Made once: signs, and the Cholesky factor of signs' signs.
+ */
+static struct {
+    pthread_once_t once;
+    double *signs, *factor; /* [N, N] */
+} normal = {.once = PTHREAD_ONCE_INIT};
+
+static void make_normal(void)
 {
-    double *signs, *a;
-    ASSAY_TRY(assay_alloc(&signs, (size_t)n * N + (size_t)n * (size_t)n, sizeof *signs, "signs"));
-    a = signs + (size_t)n * N;
-    for (int i = 0; i < n; i++) {
-        const double *s = signs + (size_t)i * N;
+    double *signs = assay_alloc_or_lack((size_t)N * N, 2 * sizeof *signs, "signs");
+    double *a = signs ? signs + (size_t)N * N : NULL, none[N] = {0};
+    if (!signs)
+        return;
+    for (int i = 0; i < N; i++)
         assay_sketch_signs(signs + (size_t)i * N, i);
-        d[i] = 0;
-        for (int k = 0; k < N; k++)
-            d[i] += s[k] * rest[k];
+    for (int i = 0; i < N; i++)
         for (int j = 0; j <= i; j++) {
             double dot = 0;
             for (int k = 0; k < N; k++)
-                dot += s[k] * signs[(size_t)j * N + k];
-            a[(size_t)i * n + j] = dot;
+                dot += signs[i * N + k] * signs[j * N + k];
+            a[i * N + j] = dot;
         }
+    if (assay_solve_definite(a, none, N, RIDGE)) {
+        normal.signs = signs;
+        normal.factor = a;
+    } else {
+        free(signs);
     }
-    assay_solve_definite(a, d, n, RIDGE);
-    free(signs);
+}
+
+/* The difference d of one group of n <= 256 elements from its sketch. */
+static assay_status solve_group(double *d, const double *rest, int n)
+{
+    pthread_once(&normal.once, make_normal);
+    if (!normal.signs)
+        return assay_fail(ASSAY_NO_MEMORY, "no memory for the signs of a sketch");
+    const double *l = normal.factor;
+    for (int i = 0; i < n; i++) {
+        const double *s = normal.signs + (size_t)i * N;
+        double sum = 0;
+        for (int k = 0; k < N; k++)
+            sum += s[k] * rest[k];
+        for (int k = 0; k < i; k++)
+            sum -= l[i * N + k] * d[k];
+        d[i] = sum / l[i * N + i];
+    }
+    for (int i = n - 1; i >= 0; i--) {
+        double sum = d[i];
+        for (int k = i + 1; k < n; k++)
+            sum -= l[k * N + i] * d[k];
+        d[i] = sum / l[i * N + i];
+    }
     return ASSAY_OK;
 }
 
