@@ -469,8 +469,8 @@ static assay_status judge_step(assay_forced *f, int prompt, int step, bool *nonf
         }
         if (!again && assay_lacks_keys(f->passes[prompt], f->run, prompt, step, list[i])) {
             char name[ASSAY_POINT_NAME_BYTES];
-            text_add(&f->unjudged, "%s of step %d: attention reads rows that were not kept",
-                     assay_point_format(name, list[i]->point, list[i]->layer), step);
+            assay_forced_say(&f->unjudged, "%s of step %d: attention reads rows that were not kept",
+                             assay_point_format(name, list[i]->point, list[i]->layer), step);
             continue;
         }
         s = judge_value(f, prompt, step, list[i], again ? before : NULL, nonfinite);
