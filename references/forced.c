@@ -706,7 +706,7 @@ int assay_forced_interval(assay_point points[ASSAY_FORCED_INTERVAL],
     return n < ASSAY_FORCED_INTERVAL ? n : ASSAY_FORCED_INTERVAL;
 }
 
-/* Ops of the layers that are judged in one step of a prompt. */
+/* Ops of the whole model in one step of a prompt. */
 static int64_t ops_of_step(const assay_forced *f, int prompt)
 {
     int n_layers = assay_oracle_shape_of(f->oracle)->n_layer;
@@ -714,8 +714,7 @@ static int64_t ops_of_step(const assay_forced *f, int prompt)
     for (int point = 0; point < ASSAY_POINT_COUNT; point++) {
         bool per_layer = assay_point_at((assay_point)point)->per_layer;
         for (int layer = per_layer ? 0 : -1; layer < (per_layer ? n_layers : 0); layer++)
-            n += wanted_layer(f, layer) &&
-                 assay_oracle_has_point(f->oracle, (assay_point)point, layer, f->latent[prompt]);
+            n += assay_oracle_has_point(f->oracle, (assay_point)point, layer, f->latent[prompt]);
     }
     return n;
 }

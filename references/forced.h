@@ -120,7 +120,7 @@ int assay_forced_interval(assay_point points[ASSAY_FORCED_INTERVAL],
                           int layers[ASSAY_FORCED_INTERVAL], int steps[ASSAY_FORCED_INTERVAL],
                           assay_forced *forced, int index);
 /* Oracle passes that the judgement has cost so far: evaluations of an op on a step, over those of
- * one pass of the layers that are judged over all prompts and steps. */
+ * one pass of the whole model over all prompts and steps. */
 double assay_forced_cost(const assay_forced *forced);
 /* Captured values that could not be judged, with the reason. */
 int assay_forced_n_unjudged(const assay_forced *forced);

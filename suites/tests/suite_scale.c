@@ -10,6 +10,7 @@
 #include "diagnosed.h"
 #include "expect.h"
 #include "references/reference.h"
+#include "suites/check.h"
 #include "suites/forge_model.h"
 
 #define LAST_LAYER 3
@@ -147,5 +148,45 @@ START_TEST(scale_memory_does_not_grow_with_the_layers_of_the_model)
 }
 END_TEST
 
+/* Deep behind, in one layer of many: its sketches stand out, and the values of that layer alone are
+ * captured. */
+START_TEST(scale_a_fault_in_the_last_third_is_named_in_two_stages)
+{
+    char path[600], reference[600];
+    const char *rows[] = {"ops"};
+    assay_gguf *file;
+    assay_oracle *oracle;
+    assay_plant plant;
+    assay_result result;
+    assay_reference_made made = {0};
+    assay_reference_options whole = {.last_layer = -1, .no_floor = true};
+    assay_check_options o = assay_check_options_default();
+    forge(path, MANY_LAYERS, false);
+    snprintf(reference, sizeof reference, "%s", data_scratch("reference.h5"));
+    EXPECT_OK(assay_gguf_open(&file, path));
+    EXPECT_OK(assay_oracle_open(&oracle, file, 0));
+    EXPECT_OK(assay_reference_write(&made, reference, oracle, tokens,
+                                    sizeof tokens / sizeof *tokens, &whole));
+    assay_oracle_close(oracle);
+    assay_gguf_close(file);
+    EXPECT_OK(assay_plant_parse(&plant, "file-order:layer=32"));
+    o.model_path = path;
+    o.reference_path = reference;
+    o.plants = &plant;
+    o.n_plants = 1;
+    o.rows = rows;
+    o.n_rows = 1;
+    o.budget_bytes = 1 << 20;
+    EXPECT_OK(assay_result_init(&result, "check"));
+    EXPECT_OK(assay_check_run(&result, &o));
+    ck_assert_int_eq(result.n_findings, 1);
+    ck_assert_str_eq(result.findings[0].fault_class, "FUSED-ORDER");
+    ck_assert_str_eq(result.findings[0].point, "blk.32.attn.q_a");
+    ck_assert_ptr_nonnull(strstr(result.notes.items[0], "values of layer 32 were captured"));
+    assay_result_clear(&result);
+}
+END_TEST
+
 EXPECT_MAIN("scale", scale_first_layers_touch_their_own_tensors_only,
-            scale_memory_does_not_grow_with_the_layers_of_the_model)
+            scale_memory_does_not_grow_with_the_layers_of_the_model,
+            scale_a_fault_in_the_last_third_is_named_in_two_stages)
