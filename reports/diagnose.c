@@ -351,6 +351,23 @@ static assay_diagnose_cost cost_of(const assay_diagnosis *d)
     return cost;
 }
 
+/* Embeddings are copied: what no class explains there may be the weights of another file. */
+static assay_status doubt_model(assay_result *result, int first, const assay_run *run,
+                                const assay_diagnose_options *options)
+{
+    bool is_proven = options->is_own || (options->file && *assay_run_about(run)->model_sha256);
+    for (int i = first; i < result->n_findings && !is_proven; i++) {
+        assay_finding *f = &result->findings[i];
+        if (!strcmp(f->fault_class, "UNKNOWN") && !strcmp(f->point, "embed"))
+            ASSAY_TRY(assay_strings_add(
+                &f->evidence, "an embedding is a row of the weights as it lies: the capture may be "
+                              "of another file of this model (other weights, another number "
+                              "format), and the other findings may come from that alone; it "
+                              "carries no hash of its model"));
+    }
+    return ASSAY_OK;
+}
+
 assay_status assay_diagnose(assay_result *result, assay_run *run, assay_oracle *oracle,
                             const assay_diagnose_options *options)
 {
@@ -376,6 +393,7 @@ assay_status assay_diagnose(assay_result *result, assay_run *run, assay_oracle *
     ASSAY_GO(assay_diagnosis_selection(result, &d, options->reproduce));
     first = result->n_findings;
     ASSAY_GO(assay_diagnosis_findings(result, &d, options->reproduce));
+    ASSAY_GO(doubt_model(result, first, run, options));
     ASSAY_GO(add_series(result, &d));
     ASSAY_GO(assay_series_expert_load(result, run));
     if (options->bundles)

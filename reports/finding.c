@@ -134,6 +134,7 @@ void assay_finding_clear(assay_finding *finding)
     free(finding->advice);
     free(finding->reproduce);
     free(finding->bundle);
+    free(finding->check);
     assay_strings_clear(&finding->points);
     assay_strings_clear(&finding->prompts);
     assay_strings_clear(&finding->evidence);

@@ -66,6 +66,7 @@ typedef struct assay_finding {
     char *advice;
     char *reproduce;
     char *bundle; /* file that shows it without the model (reports/repro.h); NULL: none */
+    char *check;  /* row of `assay check` that it is of; NULL: none */
 } assay_finding;
 
 void assay_finding_init(assay_finding *finding);

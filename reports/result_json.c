@@ -84,6 +84,8 @@ json_t *assay_finding_to_json(const assay_finding *f)
     json_object_set_new(json, "reproduce", assay_text_json(f->reproduce ? f->reproduce : ""));
     if (f->bundle)
         json_object_set_new(json, "bundle", assay_text_json(f->bundle));
+    if (f->check)
+        json_object_set_new(json, "check", assay_text_json(f->check));
     return json;
 }
 
@@ -285,6 +287,8 @@ static assay_status finding_from(assay_finding *f, const json_t *json, place at)
     ASSAY_TRY(get_text(&f->advice, json, "advice", at, false));
     if (json_object_get(json, "bundle"))
         ASSAY_TRY(get_text(&f->bundle, json, "bundle", at, false));
+    if (json_object_get(json, "check"))
+        ASSAY_TRY(get_text(&f->check, json, "check", at, false));
     return get_text(&f->reproduce, json, "reproduce", at, false);
 }
 

@@ -254,6 +254,7 @@ static assay_status run_row(assay_check_context *c, int index)
 {
     assay_check_row *row;
     double began = omp_get_wtime();
+    int before = c->result->n_findings;
     ASSAY_TRY(assay_result_add_check(&row, c->result, checks[index].name));
     row->verdict = ASSAY_VERDICT_INCONCLUSIVE;
     bool needs_engine = strncmp(checks[index].needs, "GGUF", 4) != 0;
@@ -273,6 +274,8 @@ static assay_status run_row(assay_check_context *c, int index)
             row, assay_status_exit(s) == 125 ? ASSAY_VERDICT_INCONCLUSIVE : ASSAY_VERDICT_FAIL,
             "%s", assay_error_text()));
     row->seconds = omp_get_wtime() - began;
+    for (int i = before; i < c->result->n_findings; i++)
+        ASSAY_TRY(assay_finding_set(&c->result->findings[i].check, "%s", checks[index].name));
     return ASSAY_OK;
 }
 

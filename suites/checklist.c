@@ -76,6 +76,28 @@ static void remove_finding(assay_result *result, int index)
     }
 }
 
+static assay_status skip_row(assay_check_row *row, const assay_acceptance *a)
+{
+    row->verdict = ASSAY_VERDICT_SKIP;
+    return replace(&row->summary, "accepted until %s (%s, %s): %s", a->expires, a->reason, a->owner,
+                   row->summary ? row->summary : "failed");
+}
+
+/* A row that failed for findings alone is not failed any more when the last one is accepted. */
+static assay_status release_row(assay_result *result, const char *name, const assay_acceptance *a)
+{
+    for (int i = 0; i < result->n_findings; i++)
+        if (result->findings[i].check && !strcmp(result->findings[i].check, name))
+            return ASSAY_OK;
+    for (int i = 0; i < result->n_checks; i++) {
+        assay_check_row *row = &result->checks[i];
+        if (strcmp(row->name, name) != 0 || row->verdict != ASSAY_VERDICT_FAIL)
+            continue;
+        ASSAY_TRY(skip_row(row, a));
+    }
+    return ASSAY_OK;
+}
+
 static assay_status accept_findings(assay_result *result, assay_acceptance *a)
 {
     for (int i = 0; i < result->n_findings;) {
@@ -88,7 +110,12 @@ static assay_status accept_findings(assay_result *result, assay_acceptance *a)
         ASSAY_TRY(assay_strings_add(
             &result->notes, "accepted until %s: %s at %s (%s), because: %s (%s)", a->expires,
             f->fault_class, f->point ? f->point : "", f->kind ? f->kind : "", a->reason, a->owner));
+        char *check = f->check;
+        result->findings[i].check = NULL;
         remove_finding(result, i);
+        assay_status s = check ? release_row(result, check, a) : ASSAY_OK;
+        free(check);
+        ASSAY_TRY(s);
     }
     return ASSAY_OK;
 }
@@ -108,9 +135,7 @@ static assay_status accept_rows(assay_result *result, assay_acceptance *a)
         if (!is_row_named(row, a->check) || row->verdict != ASSAY_VERDICT_FAIL)
             continue;
         a->n_used++;
-        row->verdict = ASSAY_VERDICT_SKIP;
-        ASSAY_TRY(replace(&row->summary, "accepted until %s (%s, %s): %s", a->expires, a->reason,
-                          a->owner, row->summary ? row->summary : "failed"));
+        ASSAY_TRY(skip_row(row, a));
     }
     return ASSAY_OK;
 }
@@ -248,8 +273,15 @@ static assay_status merge(assay_result *all, assay_result *one, const char *mode
         from->summary = NULL;
         from->details = (assay_strings){0};
     }
-    for (int i = 0; i < one->n_findings; i++)
-        ASSAY_TRY(assay_result_add_finding(all, &one->findings[i]));
+    for (int i = 0; i < one->n_findings; i++) {
+        assay_finding *f = &one->findings[i];
+        if (f->check) {
+            char name[512];
+            snprintf(name, sizeof name, "%s: %s", assay_summary_basename(model), f->check);
+            ASSAY_TRY(assay_finding_set(&f->check, "%s", name));
+        }
+        ASSAY_TRY(assay_result_add_finding(all, f));
+    }
     for (int i = 0; i < one->notes.n; i++)
         ASSAY_TRY(assay_strings_add(&all->notes, "%s: %s", assay_summary_basename(model),
                                     one->notes.items[i]));

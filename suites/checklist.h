@@ -58,9 +58,10 @@ void assay_checklist_free(assay_checklist *list);
 
 /*
  * Runs it: rows of several models are named "model: row". What the list sets goes over `options`
- * (model_path may be NULL when the list names models). Accepted findings become notes and accepted
- * rows SKIP; a required row that was skipped, a bound of the agreement that is passed and an
- * acceptance that has expired fail. today: "2026-11-29"; NULL: now (UTC).
+ * (model_path may be NULL when the list names models). Accepted findings become notes, and accepted
+ * rows SKIP, as does a row whose findings are all accepted; a required row that was skipped, a
+ * bound of the agreement that is passed and an acceptance that has expired fail. today:
+ * "2026-11-29"; NULL: now (UTC).
  */
 assay_status assay_checklist_check(assay_result *result, assay_checklist *list,
                                    const assay_check_options *options, const char *today);

@@ -133,6 +133,35 @@ START_TEST(acceptance_turns_a_finding_into_a_note_until_its_last_day)
 }
 END_TEST
 
+/* The row that failed for accepted findings alone; with another one left, it stays failed. */
+START_TEST(acceptance_of_all_findings_of_a_row_accepts_the_row)
+{
+    static const char both[] = "  - class: FUSED-ORDER\n    reason: known\n    owner: me\n"
+                               "    expires: 2027-01-31\n";
+    char text[1024];
+    for (int all = 0; all < 2; all++) {
+        assay_result result;
+        assay_check_row *row;
+        snprintf(text, sizeof text, "%s%s", accepting, all ? both : "");
+        assay_checklist *list = read_list(text);
+        forge_result_two(&result);
+        EXPECT_OK(assay_result_add_check(&row, &result, "ops"));
+        row->verdict = ASSAY_VERDICT_FAIL;
+        EXPECT_OK(assay_result_add_check(&row, &result, "smoke"));
+        row->verdict = ASSAY_VERDICT_FAIL;
+        for (int i = 0; i < 2; i++)
+            EXPECT_OK(assay_finding_set(&result.findings[i].check, "ops"));
+        EXPECT_OK(assay_checklist_accept(&result, list, "2027-01-31"));
+        ck_assert_int_eq(result.n_findings, 1 - all);
+        ck_assert_int_eq(result.checks[0].verdict, all ? ASSAY_VERDICT_SKIP : ASSAY_VERDICT_FAIL);
+        ck_assert_int_eq(result.checks[1].verdict, ASSAY_VERDICT_FAIL);
+        ck_assert(!all || strstr(result.checks[0].summary, "accepted until 2027-01-31"));
+        assay_result_clear(&result);
+        assay_checklist_free(list);
+    }
+}
+END_TEST
+
 START_TEST(acceptance_of_another_place_accepts_nothing)
 {
     assay_result result;
@@ -243,6 +272,7 @@ END_TEST
 EXPECT_MAIN("checklist", checklist_refuses_what_is_wrong_with_line_and_column,
             checklist_fills_models_from_the_defaults, checklists_that_are_shipped_can_be_read,
             acceptance_turns_a_finding_into_a_note_until_its_last_day,
+            acceptance_of_all_findings_of_a_row_accepts_the_row,
             acceptance_of_another_place_accepts_nothing,
             checklist_runs_the_rows_it_names_and_no_other,
             checklist_fails_a_required_row_that_was_skipped,

@@ -12,6 +12,7 @@
 #include "engine/seam.h"
 #include "reports/render.h"
 #include "suites/check.h"
+#include "suites/checklist.h"
 #include "tools/misspelt.h"
 #include "tools/options.h"
 #include "tools/progress.h"
@@ -116,6 +117,17 @@ static bool checks_row(char cells[MAX_COLUMNS][CELL_BYTES], int index)
     return true;
 }
 
+static bool checklist_row(char cells[MAX_COLUMNS][CELL_BYTES], int index)
+{
+    if (index >= assay_checklist_key_count())
+        return false;
+    const assay_checklist_key *k = assay_checklist_key_at(index);
+    put(cells[0], k->name);
+    put(cells[1], k->type);
+    put(cells[2], k->meaning);
+    return true;
+}
+
 static bool profiles_row(char cells[MAX_COLUMNS][CELL_BYTES], int index)
 {
     if (index >= assay_profile_count())
@@ -151,6 +163,10 @@ static const struct {
 } tables[] = {
     {"commands", "what this program does", {"name", "arguments", "about"}, commands_row},
     {"checks", "rows of `assay check`", {"name", "shows", "needs"}, checks_row},
+    {"checklist",
+     "keys of a list for `assay check --list`",
+     {"name", "type", "meaning"},
+     checklist_row},
     {"points", "places of the forward pass", {"name", "axes", "made by", "read by"}, points_row},
     {"faults", "fault classes", {"name", "definition", "plants"}, faults_row},
     {"plants", "faults that --plant puts in", {"name", "class", "about"}, kinds_row},
