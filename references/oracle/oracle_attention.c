@@ -301,23 +301,45 @@ static int64_t key_head(const oracle_call *c, int64_t h, int64_t n_key)
     return c->eval->knobs->kv_heads_modulo ? h % n_key : h / (H / n_key);
 }
 
-/* One head: p [T, S] (scratch, left holding the probabilities), lse into column h. */
-static assay_status one_head(double *out, double *p, double *row, const uint8_t *seen,
-                             const oracle_call *c, const heads *a, int64_t h, bool finite)
+static double largest(const double *x, int64_t n)
+{
+    double most = -HUGE_VAL;
+    for (int64_t j = 0; j < n; j++)
+        most = x[j] > most ? x[j] : most;
+    return most;
+}
+
+/* One head: p [T, S] (scratch, left holding the probabilities), lse into column h. In float32 the
+ * exact result is taken, and then off by its own deviation (variance: [T, S] scratch). */
+static assay_status one_head(double *out, double *p, double *row, double *variance,
+                             const uint8_t *seen, const oracle_call *c, const heads *a, int64_t h,
+                             bool finite)
 {
     const assay_knobs *k = c->eval->knobs;
     int64_t T = c->n_tokens, S = c->n_keys, H = c->eval->oracle->shape.n_head;
     int64_t g = key_head(c, h, a->n_key);
     assay_dtype half = assay_oracle_half(k);
-    bool f32 = k->round_out != ASSAY_DTYPE_F64;
-    ASSAY_TRY(assay_oracle_gemm(p, S, a->q + h * a->width, H * a->width, a->k + g * a->width,
-                                a->n_key * a->width, T, S, a->width, false, f32));
+    bool is_off = k->round_out == ASSAY_DTYPE_F32;
+    bool f32 = k->round_out != ASSAY_DTYPE_F64 && !is_off;
+    const double *q = a->q + h * a->width;
+    oracle_factor keys = {.values = a->k + g * a->width, .ld = a->n_key * a->width};
+    ASSAY_TRY(assay_oracle_multiply(p, S, q, H * a->width, &keys, T, S, a->width, f32));
+    if (is_off)
+        ASSAY_TRY(
+            assay_oracle_multiply_variance(variance, p, S, q, H * a->width, &keys, T, S, a->width));
     for (int64_t t = 0; t < T; t++) {
         for (int64_t j = 0; j < S; j++)
             row[j] = seen[t * S + j] ? shaped(p[t * S + j], k, half) : -HUGE_VAL;
         double lse = probabilities(p + t * S, row + S, row, S, k);
+        if (is_off) {
+            double all =
+                assay_oracle_key_variance(variance + t * S, row, p + t * S, S, k->softmax_scale);
+            lse = assay_oracle_lse_off(lse, largest(row, S), all);
+        }
         if (c->point == ASSAY_POINT_LSE)
             out[t * H + h] = lse;
+        if (c->point == ASSAY_POINT_PROBS && is_off)
+            assay_oracle_probs_off(p + t * S, variance + t * S, S);
     }
     assay_oracle_round(p, T * S, half);
     assay_oracle_round(p, T * S, k->round_probs);
@@ -325,8 +347,12 @@ static assay_status one_head(double *out, double *p, double *row, const uint8_t 
         memcpy(out + h * T * S, p, (size_t)(T * S) * sizeof *out);
     if (c->point == ASSAY_POINT_PROBS || c->point == ASSAY_POINT_LSE)
         return ASSAY_OK;
-    return with_values(out + h * a->v_width, H * a->v_width, p, a->v + g * a->v_width,
-                       a->v_heads * a->v_width, T, S, a->v_width, finite, f32);
+    const double *v = a->v + g * a->v_width;
+    int64_t ld_o = H * a->v_width, ld_v = a->v_heads * a->v_width;
+    out += h * a->v_width;
+    ASSAY_TRY(with_values(out, ld_o, p, v, ld_v, T, S, a->v_width, finite, f32));
+    return is_off ? assay_oracle_values_off(out, ld_o, p, variance, v, ld_v, T, S, a->v_width)
+                  : ASSAY_OK;
 }
 
 static assay_status prepare(heads *a, const oracle_call *c)
@@ -353,11 +379,11 @@ assay_status assay_oracle_op_attention(double *out, const oracle_call *c)
     assay_status s;
     ASSAY_GO(prepare(&a, c));
     ASSAY_GO(assay_alloc(&seen, (size_t)(T * S), 1, "attention mask"));
-    ASSAY_GO(assay_alloc(&p, (size_t)(T * S + 2 * S), sizeof *p, "attention scores"));
+    ASSAY_GO(assay_alloc(&p, (size_t)(2 * T * S + 2 * S), sizeof *p, "attention scores"));
     ASSAY_GO(assay_oracle_mask(seen, c, c->in[4]));
     bool finite = !a.v || all_finite(a.v, S * a.v_heads * a.v_width);
     for (int64_t h = 0; h < c->eval->oracle->shape.n_head; h++)
-        ASSAY_GO(one_head(out, p, p + T * S, seen, c, &a, h, finite));
+        ASSAY_GO(one_head(out, p, p + 2 * T * S, p + T * S, seen, c, &a, h, finite));
 out:
     free(p);
     free(seen);

@@ -42,10 +42,15 @@ assay_dtype assay_oracle_at_least_f32(assay_dtype format)
     return format == ASSAY_DTYPE_F64 ? format : ASSAY_DTYPE_F32;
 }
 
-double assay_oracle_sum_variance(double sum, double squares, int64_t n)
+double assay_oracle_rounding_variance(double x)
 {
     const double rounding = 0.43 * 0x1p-24;
-    return rounding * rounding * (double)(n + 1) / 6 * (squares + 2 * sum * sum);
+    return rounding * rounding * x * x;
+}
+
+double assay_oracle_sum_variance(double sum, double squares, int64_t n)
+{
+    return assay_oracle_rounding_variance(1) * (double)(n + 1) / 6 * (squares + 2 * sum * sum);
 }
 
 double assay_oracle_off_by(double x, double variance)

@@ -31,6 +31,8 @@ assay_dtype assay_oracle_at_least_f32(assay_dtype format);
  * may be exact by luck, and a floor must not be.
  */
 double assay_oracle_sum_variance(double sum, double squares, int64_t n);
+/* Variance of one rounding of x to float32. */
+double assay_oracle_rounding_variance(double x);
 /* x one standard deviation off, up or down: a fixed bit of x says which. */
 double assay_oracle_off_by(double x, double variance);
 

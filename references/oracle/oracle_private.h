@@ -83,6 +83,21 @@ assay_status assay_oracle_gemm(double *y, int64_t ldy, const double *x, int64_t 
                                const double *w, int64_t ldw, int64_t m, int64_t n, int64_t k,
                                bool transposed, bool f32);
 
+/* ---- oracle_attention_noise.c: what float32 does to one head of attention ---- */
+
+/* variance[n]: of the dot products of one row; becomes p^2 times the relative variance of each
+ * key's part. Returns the sum. */
+double assay_oracle_key_variance(double *variance, const double *scores, const double *p, int64_t n,
+                                 double scale);
+/* The log-sum-exp one standard deviation off; most: the largest score, all: as returned. */
+double assay_oracle_lse_off(double lse, double most, double all);
+/* Probabilities of one row, each one standard deviation off. */
+void assay_oracle_probs_off(double *p, const double *variance, int64_t n);
+/* o[T, w] = sum over keys of p[T, S] v[S, w], each one standard deviation off. */
+assay_status assay_oracle_values_off(double *o, int64_t ld_o, const double *p,
+                                     const double *variance, const double *v, int64_t ld_v,
+                                     int64_t T, int64_t S, int64_t w);
+
 /* Rows `row` ... row + n_rows - 1 and columns `col` ... of a slice. */
 typedef struct oracle_part {
     int64_t slice, row, n_rows, col, n_cols;
