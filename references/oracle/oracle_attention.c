@@ -334,7 +334,7 @@ static assay_status one_head(double *out, double *p, double *row, double *varian
         if (is_off) {
             double all =
                 assay_oracle_key_variance(variance + t * S, row, p + t * S, S, k->softmax_scale);
-            lse = assay_oracle_lse_off(lse, largest(row, S), all);
+            lse = assay_oracle_lse_off(lse, largest(row, S), all, p + t * S, S);
         }
         if (c->point == ASSAY_POINT_LSE)
             out[t * H + h] = lse;

@@ -9,16 +9,29 @@
  *
  * with Var(dot_j) of a sum in float32, r(x) the variance of one rounding of x: the scaled score,
  * its distance from the largest one, and an exponential within one unit in the last place, that is
- * twice as far off as a rounding. To first order in e, with A = sum_j p_j^2 S_j:
+ * twice as far off as a rounding. Their sum in float32 has the relative variance
+ * N = Var(sum_j p_j). To first order in e, with A = sum_j p_j^2 S_j:
  *
- *   p_j  off by p_j (e_j - sum_i p_i e_i)     Var = p_j^2 S_j (1 - 2 p_j) + p_j^2 A  (+ r(p_j):
- * division) o    off by sum_j p_j (v_j - o) e_j       Var = sum_j p_j^2 S_j (v_j - o)^2      (+
- * that of the sum) lse  off by sum_j p_j e_j                 Var = A + r(m) + r(lse - m)
+ *   p_j   off by p_j (e_j - sum_i p_i e_i)   Var = p_j^2 S_j (1 - 2 p_j) + p_j^2 (A + N) + r(p_j)
+ *   o     off by sum_j p_j (v_j - o) e_j     Var = sum_j p_j^2 S_j (v_j - o)^2 + o^2 N + Var(sum)
+ *   lse   off by sum_j p_j e_j               Var = A + N + r(m) + r(lse - m)
  */
 #include <math.h>
 #include <stdlib.h>
 
 #include "references/oracle/oracle_private.h"
+
+/* Of the sum of all keys' parts, relative to it. */
+static double norm_variance(const double *p, int64_t n)
+{
+    double squares = 0;
+    int64_t terms = 0;
+    for (int64_t j = 0; j < n; j++) {
+        squares += p[j] * p[j];
+        terms += p[j] != 0;
+    }
+    return assay_oracle_sum_variance(1, squares, terms);
+}
 
 double assay_oracle_key_variance(double *variance, const double *scores, const double *p, int64_t n,
                                  double scale)
@@ -36,17 +49,18 @@ double assay_oracle_key_variance(double *variance, const double *scores, const d
     return all;
 }
 
-double assay_oracle_lse_off(double lse, double most, double all)
+double assay_oracle_lse_off(double lse, double most, double all, const double *p, int64_t n)
 {
     if (!isfinite(lse))
         return lse;
-    return assay_oracle_off_by(lse, all + assay_oracle_rounding_variance(most) +
+    return assay_oracle_off_by(lse, all + norm_variance(p, n) +
+                                        assay_oracle_rounding_variance(most) +
                                         assay_oracle_rounding_variance(lse - most));
 }
 
 void assay_oracle_probs_off(double *p, const double *variance, int64_t n)
 {
-    double all = 0;
+    double all = norm_variance(p, n);
     for (int64_t j = 0; j < n; j++)
         all += variance[j];
     for (int64_t j = 0; j < n; j++)
@@ -83,7 +97,7 @@ assay_status assay_oracle_values_off(double *o, int64_t ld_o, const double *p,
     ASSAY_GO(times(of_value, variance, value, T, S, w));
     ASSAY_GO(times(terms, share, square, T, S, w));
     for (int64_t t = 0; t < T; t++) {
-        double all = 0;
+        double all = 0, normed = norm_variance(p + t * S, S);
         int64_t n = 0;
         for (int64_t j = 0; j < S; j++) {
             all += variance[t * S + j];
@@ -92,6 +106,7 @@ assay_status assay_oracle_values_off(double *o, int64_t ld_o, const double *p,
         for (int64_t i = 0; i < w; i++) {
             double *x = o + t * ld_o + i;
             double of_scores = of_square[t * w + i] - 2 * *x * of_value[t * w + i] + *x * *x * all;
+            of_scores += *x * *x * normed;
             if (isfinite(*x))
                 *x = assay_oracle_off_by(
                     *x, fmax(of_scores, 0) + assay_oracle_sum_variance(*x, terms[t * w + i], n));

@@ -90,7 +90,7 @@ assay_status assay_oracle_gemm(double *y, int64_t ldy, const double *x, int64_t 
 double assay_oracle_key_variance(double *variance, const double *scores, const double *p, int64_t n,
                                  double scale);
 /* The log-sum-exp one standard deviation off; most: the largest score, all: as returned. */
-double assay_oracle_lse_off(double lse, double most, double all);
+double assay_oracle_lse_off(double lse, double most, double all, const double *p, int64_t n);
 /* Probabilities of one row, each one standard deviation off. */
 void assay_oracle_probs_off(double *p, const double *variance, int64_t n);
 /* o[T, w] = sum over keys of p[T, S] v[S, w], each one standard deviation off. */
