@@ -241,9 +241,10 @@ static void keep_larger(double *rounded, const double *moved, const double *expe
 
 /*
  * The softmax is exponential in the noise of its scores, so one realisation of that noise says
- * little. A second one has all scores off by what rounding does to them: one rounding of the
- * format; in float32, where the scores are sums of d products, 2^-24 sqrt(d). (The oracle's float32
- * rounding is that of the output alone.) A 16-bit run that shows every op rounds its scores as the
+ * little. A second one has all scores off together, as a rounded scale or queries that are scaled
+ * before the product have them: by one rounding of the format; in float32, where the scores are
+ * sums of d products, 2^-24 sqrt(d). (What float32 does to every key on its own is in the first:
+ * oracle_attention_noise.c.) A 16-bit run that shows every op rounds its scores as the
  * first realisation does; only a variant with a fitted number (`fitted`) needs the second one
  * there, since the number is never the run's to the last bit.
  */
