@@ -181,19 +181,54 @@ static assay_status look_for_hole(assay_comparison *c, const assay_match *match,
                                        prompt, pair->step[CANDIDATE], name);
 }
 
-static assay_status compare_place(assay_comparison *c, const assay_match *match,
-                                  const assay_pair *pairs, int n_pairs, const bool *kinds,
-                                  assay_point point, int layer)
+/* Of both sides, over all pairs. */
+static double bytes_of(const assay_comparison *c, const assay_match *match, const assay_pair *pairs,
+                       int n_pairs, assay_point point, int layer)
+{
+    double bytes = assay_compare_by_expert(point) ? INFINITY : 0; /* ids are integers: converted */
+    for (int i = 0; i < n_pairs; i++)
+        for (int side = CANDIDATE; side <= REFERENCE; side++) {
+            const assay_seen *seen = assay_run_find(c->run[side], match->prompt[side],
+                                                    pairs[i].step[side], point, layer);
+            if (seen && seen->has_values)
+                bytes += assay_run_bytes_mapped(c->run[side], seen);
+        }
+    return bytes;
+}
+
+static assay_status list_place(assay_compare_place *place, assay_comparison *c,
+                               const assay_match *match, const assay_pair *pairs, int n_pairs,
+                               const bool *kinds, assay_point point, int layer)
 {
     for (int i = 0; i < n_pairs; i++)
         ASSAY_TRY(look_for_hole(c, match, &pairs[i], kinds, point, layer));
-    return assay_compare_point(c, match, pairs, n_pairs, point, layer);
+    *place = (assay_compare_place){
+        .point = point, .layer = layer, .bytes = bytes_of(c, match, pairs, n_pairs, point, layer)};
+    return ASSAY_OK;
+}
+
+/* In the order of the forward pass. */
+static assay_status list_places(assay_compare_place *list, int *n, assay_comparison *c,
+                                const assay_match *match, const assay_pair *pairs, int n_pairs,
+                                const bool *kinds)
+{
+    static const assay_point last[] = {ASSAY_POINT_FINAL_NORM, ASSAY_POINT_LOGITS};
+    ASSAY_TRY(list_place(&list[(*n)++], c, match, pairs, n_pairs, kinds, ASSAY_POINT_EMBED, -1));
+    for (int layer = 0; layer < c->n_layers; layer++)
+        for (int p = 0; p < ASSAY_POINT_COUNT; p++)
+            if (assay_point_at((assay_point)p)->per_layer)
+                ASSAY_TRY(list_place(&list[(*n)++], c, match, pairs, n_pairs, kinds, (assay_point)p,
+                                     layer));
+    for (int i = 0; i < 2; i++)
+        ASSAY_TRY(list_place(&list[(*n)++], c, match, pairs, n_pairs, kinds, last[i], -1));
+    return ASSAY_OK;
 }
 
 static assay_status compare_group(assay_comparison *c, const assay_match *match, bool is_prefill)
 {
     assay_pair *pairs = NULL;
-    int n_pairs = 0;
+    assay_compare_place *places = NULL;
+    int n_pairs = 0, n_places = 0;
     bool kinds[ASSAY_POINT_COUNT];
     ASSAY_TRY(assay_match_steps(&pairs, &n_pairs, c, match, is_prefill));
     kinds_of(kinds, c->run[CANDIDATE], false);
@@ -206,14 +241,12 @@ static assay_status compare_group(assay_comparison *c, const assay_match *match,
     assay_status s = ASSAY_OK;
     if (!n_pairs)
         goto out;
-    ASSAY_GO(compare_place(c, match, pairs, n_pairs, kinds, ASSAY_POINT_EMBED, -1));
-    for (int layer = 0; layer < c->n_layers; layer++)
-        for (int p = 0; p < ASSAY_POINT_COUNT; p++)
-            if (assay_point_at((assay_point)p)->per_layer)
-                ASSAY_GO(compare_place(c, match, pairs, n_pairs, kinds, (assay_point)p, layer));
-    ASSAY_GO(compare_place(c, match, pairs, n_pairs, kinds, ASSAY_POINT_FINAL_NORM, -1));
-    ASSAY_GO(compare_place(c, match, pairs, n_pairs, kinds, ASSAY_POINT_LOGITS, -1));
+    ASSAY_GO(assay_alloc(&places, (size_t)c->n_layers * ASSAY_POINT_COUNT + 3, sizeof *places,
+                         "places"));
+    ASSAY_GO(list_places(places, &n_places, c, match, pairs, n_pairs, kinds));
+    ASSAY_GO(assay_compare_places(c, places, n_places, match, pairs, n_pairs));
 out:
+    free(places);
     free(pairs);
     return s;
 }

@@ -20,6 +20,8 @@ enum { OWN = 1, CONTEXT = 2, TWIN_HERE = 4, TWIN_OWN = 8, TWIN_CONTEXT = 16 };
 
 typedef struct group {
     assay_comparison *c;
+    assay_gain *const *gain;
+    assay_contrast_room *room_of_channels;
     const assay_match *match;
     const assay_pair *pairs;
     int n_pairs;
@@ -50,7 +52,7 @@ static const assay_seen *seen_of(const group *g, const assay_pair *pair, int sid
     return seen && seen->has_values ? seen : NULL;
 }
 
-static bool by_expert(assay_point point)
+bool assay_compare_by_expert(assay_point point)
 {
     return point == ASSAY_POINT_MOE_WEIGHTS ||
            (point >= ASSAY_POINT_MOE_EXPERT_GATE && point <= ASSAY_POINT_MOE_EXPERT_DOWN);
@@ -162,7 +164,7 @@ static assay_status look_at_rows(assay_rows_seen rows[SIDES], const group *g,
             continue;
         ASSAY_TRY(assay_rows_look_unproven(&rows[side], g->c->run[side], seen[side],
                                            step_of(g, pair, side), pair->first, pair->end, keys));
-        if (by_expert(g->point) && side != REFERENCE)
+        if (assay_compare_by_expert(g->point) && side != REFERENCE)
             ASSAY_TRY(order_slots(&rows[side], g, pair, side));
     }
     return ASSAY_OK;
@@ -242,11 +244,11 @@ static assay_status add_rows(group *g, const assay_pair *pair, int index,
         if (!has_twin)
             twin_errors[r] = NAN;
     }
-    ASSAY_TRY(assay_contrast(&m, errors, g->c->gain[CANDIDATE], g->point, g->layer, got, ref, state,
-                             OWN | CONTEXT));
+    ASSAY_TRY(assay_contrast(&m, errors, g->gain[CANDIDATE], g->room_of_channels, g->point,
+                             g->layer, got, ref, state, OWN | CONTEXT));
     if (has_twin)
-        ASSAY_TRY(assay_contrast(&ignored, twin_errors, g->c->gain[TWIN], g->point, g->layer, twin,
-                                 ref, state, TWIN_OWN | TWIN_CONTEXT));
+        ASSAY_TRY(assay_contrast(&ignored, twin_errors, g->gain[TWIN], g->room_of_channels,
+                                 g->point, g->layer, twin, ref, state, TWIN_OWN | TWIN_CONTEXT));
     if (m.n_mask_differ + m.n_nan && g->mask_pair < 0)
         g->mask_pair = index;
     if (g->worst_pair < 0 || m.row_rel_max > g->worst) {
@@ -449,7 +451,7 @@ static assay_status look_closer(group *g, int index)
     ASSAY_TRY(shared_range(&pair, g, seen));
     assay_status s = look_at_rows(rows, g, &pair, seen);
     if (s == ASSAY_OK)
-        s = assay_contrast(&item->metrics, NULL, NULL, g->point, g->layer, &rows[CANDIDATE],
+        s = assay_contrast(&item->metrics, NULL, NULL, NULL, g->point, g->layer, &rows[CANDIDATE],
                            &rows[REFERENCE], NULL, 0);
     if (s == ASSAY_OK)
         s = find_first_bad(item, g, &pair, seen[CANDIDATE], rows,
@@ -500,35 +502,24 @@ static assay_status judge_rows(group *g)
     return ASSAY_OK;
 }
 
-static assay_status add_item(assay_comparison *c, const assay_compared *item)
-{
-    if (c->n == c->room) {
-        int room = c->room ? 2 * c->room : 256;
-        assay_compared *items = realloc(c->items, (size_t)room * sizeof *items);
-        if (!items)
-            return assay_fail(ASSAY_NO_MEMORY, "comparison: no memory");
-        c->items = items;
-        c->room = room;
-    }
-    c->items[c->n++] = *item;
-    return ASSAY_OK;
-}
-
-assay_status assay_compare_point(assay_comparison *c, const assay_match *match,
-                                 const assay_pair *pairs, int n_pairs, assay_point point, int layer)
+assay_status assay_compare_point(assay_compare_place *place, assay_contrast_room *room,
+                                 assay_comparison *c, const assay_match *match,
+                                 const assay_pair *pairs, int n_pairs)
 {
     group g = {.c = c,
+               .gain = place->gain,
+               .room_of_channels = room,
                .match = match,
                .pairs = pairs,
                .n_pairs = n_pairs,
-               .point = point,
-               .layer = layer,
+               .point = place->point,
+               .layer = place->layer,
                .worst_pair = -1,
                .mask_pair = -1};
     assay_status s = ASSAY_OK;
     g.item = (assay_compared){.prompt = match->prompt[CANDIDATE],
-                              .layer = layer,
-                              .point = point,
+                              .layer = place->layer,
+                              .point = place->point,
                               .bad_at = {-1},
                               .bad_got = NAN,
                               .bad_expected = NAN,
@@ -536,13 +527,15 @@ assay_status assay_compare_point(assay_comparison *c, const assay_match *match,
     g.item.is_prefill = step_of(&g, &pairs[0], CANDIDATE)->is_prefill;
     for (int i = 0; i < n_pairs && s == ASSAY_OK; i++)
         s = add_pair(&g, i);
-    bool is_ids = assay_point_at(point)->is_ids;
+    bool is_ids = assay_point_at(place->point)->is_ids;
     if (s == ASSAY_OK && g.item.candidate && !is_ids && g.n)
         s = judge_rows(&g);
     else if (g.item.why[0])
         g.item.judged = true;
-    if (s == ASSAY_OK && g.item.candidate && !is_ids)
-        s = add_item(c, &g.item);
+    if (s == ASSAY_OK && g.item.candidate && !is_ids) {
+        place->has_item = true;
+        place->item = g.item;
+    }
     for (int side = 0; side < SIDES; side++)
         free(g.error[side]);
     free(g.state);

@@ -4,6 +4,7 @@
 
 #include "references/choices.h"
 #include "references/compare.h"
+#include "references/contrast.h"
 #include "references/gain.h"
 
 enum { CANDIDATE, REFERENCE, TWIN, SIDES };
@@ -50,9 +51,27 @@ void assay_match_clear(assay_match *match);
 assay_status assay_match_steps(assay_pair **out, int *n, const assay_comparison *c,
                                const assay_match *match, bool is_prefill);
 
-/* Compares one point over the pairs of a group and adds an item, unless neither side has it. */
-assay_status assay_compare_point(assay_comparison *c, const assay_match *match,
-                                 const assay_pair *pairs, int n_pairs, assay_point point,
-                                 int layer);
+/* A point of a layer over the pairs of a group, and what came of it. */
+typedef struct assay_compare_place {
+    assay_point point;
+    int layer;
+    double bytes; /* what there is to do; infinite: some of it must be read by way of HDF5 */
+    bool has_item;
+    assay_compared item;
+    assay_gain *gain[SIDES]; /* of candidate and twin; freed by whoever made the place */
+} assay_compare_place;
+
+/* Compares one point over the pairs of a group; no item where neither side has it. Places may be
+ * compared by several threads at once, ASSAY_POINT_LOGITS by one of them. */
+assay_status assay_compare_point(assay_compare_place *place, assay_contrast_room *room,
+                                 assay_comparison *c, const assay_match *match,
+                                 const assay_pair *pairs, int n_pairs);
+
+/* Whether slots are put in order by the experts that were chosen. */
+bool assay_compare_by_expert(assay_point point);
+
+/* Compares n places and adds their items and gains in the order of the list. */
+assay_status assay_compare_places(assay_comparison *c, assay_compare_place *places, int n,
+                                  const assay_match *match, const assay_pair *pairs, int n_pairs);
 
 #endif

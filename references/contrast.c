@@ -254,9 +254,23 @@ static pass plan(const assay_rows_seen *got, const assay_rows_seen *ref, const u
     return p;
 }
 
+static assay_status make_room(double **out, assay_contrast_room *room, int64_t n)
+{
+    if (n > room->n) {
+        free(room->channels);
+        room->channels = malloc((size_t)n * sizeof *room->channels);
+        room->n = room->channels ? n : 0;
+    }
+    if (n > 0 && !room->channels)
+        return assay_fail(ASSAY_NO_MEMORY, "gains: no memory");
+    *out = room->channels;
+    return ASSAY_OK;
+}
+
 assay_status assay_contrast(assay_metrics *out, double *row_errors, assay_gain *gain,
-                            assay_point point, int layer, assay_rows_seen *got,
-                            assay_rows_seen *ref, const uint8_t *state, uint8_t dirty)
+                            assay_contrast_room *room, assay_point point, int layer,
+                            assay_rows_seen *got, assay_rows_seen *ref, const uint8_t *state,
+                            uint8_t dirty)
 {
     ASSAY_BUG_IF(got->n_tokens != ref->n_tokens || got->n_sub != ref->n_sub ||
                  got->n_cols != ref->n_cols);
@@ -270,7 +284,7 @@ assay_status assay_contrast(assay_metrics *out, double *row_errors, assay_gain *
     ASSAY_GO(assay_alloc(&p.proofs, (size_t)p.n_blocks + 1, sizeof *p.proofs, "rows"));
     ASSAY_GO(assay_alloc(&p.room, (size_t)(room_of(&p) * n_threads), sizeof *p.room, "rows"));
     if (gain)
-        ASSAY_GO(assay_gain_room(&p.channels, gain, 2 * p.width * p.n_blocks));
+        ASSAY_GO(make_room(&p.channels, room, 2 * p.width * p.n_blocks));
     run_blocks(&p);
     if (p.proves)
         ASSAY_GO(prove(got, ref, &p.proofs[0]));

@@ -15,14 +15,23 @@
 #include "references/gain.h"
 #include "references/slab.h"
 
+/* Memory that is kept from one value to the next: it need not be had from the system each time.
+ * Zeroed at first; freed by its owner. */
+typedef struct assay_contrast_room {
+    double *channels;
+    int64_t n;
+} assay_contrast_room;
+
 /*
  * got and ref have the same shape. row_errors: [n_tokens, n_sub]. Tokens whose state (of their
- * first row, state[t * n_sub]) has a bit of `dirty` stay out of the gains. gain NULL: no gains.
+ * first row, state[t * n_sub]) has a bit of `dirty` stay out of the gains. gain NULL: no gains, and
+ * room may be NULL.
  * Afterwards the values of both sides are proven. Fails: ASSAY_NO_MEMORY, ASSAY_BAD_FILE (they are
  * not those that were written; nothing was added).
  */
 assay_status assay_contrast(assay_metrics *out, double *row_errors, assay_gain *gain,
-                            assay_point point, int layer, assay_rows_seen *got,
-                            assay_rows_seen *ref, const uint8_t *state, uint8_t dirty);
+                            assay_contrast_room *room, assay_point point, int layer,
+                            assay_rows_seen *got, assay_rows_seen *ref, const uint8_t *state,
+                            uint8_t dirty);
 
 #endif

@@ -19,8 +19,6 @@ typedef struct pool {
 struct assay_gain {
     int n, room;
     pool *pools; /* in the order of arrival; few hundred at most */
-    double *work;
-    int64_t n_work;
 };
 
 static const struct {
@@ -46,21 +44,7 @@ void assay_gain_free(assay_gain *gain)
     for (int i = 0; i < gain->n; i++)
         free(gain->pools[i].gains);
     free(gain->pools);
-    free(gain->work);
     free(gain);
-}
-
-assay_status assay_gain_room(double **out, assay_gain *gain, int64_t n)
-{
-    if (n > gain->n_work) {
-        free(gain->work);
-        gain->work = malloc((size_t)n * sizeof *gain->work);
-        gain->n_work = gain->work ? n : 0;
-    }
-    if (n > 0 && !gain->work)
-        return assay_fail(ASSAY_NO_MEMORY, "gains: no memory");
-    *out = gain->work;
-    return ASSAY_OK;
 }
 
 static assay_status find_pool(pool **out, assay_gain *gain, assay_point point, int layer,
@@ -106,6 +90,40 @@ static assay_status keep(assay_gain *gain, assay_point point, int layer, assay_g
     for (int64_t i = 0; i < n; i += stride)
         if (isfinite(gains[i]))
             p->gains[p->n++] = gains[i];
+    return ASSAY_OK;
+}
+
+static assay_status append(pool *to, const pool *from)
+{
+    if (to->n + from->n > to->room) {
+        int64_t room = to->n + from->n + to->room;
+        double *more = realloc(to->gains, (size_t)room * sizeof *more);
+        if (!more)
+            return assay_fail(ASSAY_NO_MEMORY, "gains: no memory");
+        to->gains = more;
+        to->room = room;
+    }
+    memcpy(to->gains + to->n, from->gains, (size_t)from->n * sizeof *to->gains);
+    to->n += from->n;
+    return ASSAY_OK;
+}
+
+assay_status assay_gain_merge(assay_gain *gain, assay_gain *from)
+{
+    for (int i = 0; i < from->n; i++) {
+        pool *p = &from->pools[i], *to = NULL;
+        ASSAY_TRY(find_pool(&to, gain, p->point, p->layer, p->kind));
+        if (!to->gains) {
+            *to = *p;
+            *p = (pool){.gains = NULL};
+            continue;
+        }
+        if (p->n)
+            ASSAY_TRY(append(to, p));
+        free(p->gains);
+        *p = (pool){.gains = NULL};
+    }
+    from->n = 0;
     return ASSAY_OK;
 }
 

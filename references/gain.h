@@ -65,9 +65,8 @@ assay_status assay_gain_add_sums(assay_gain *gain, assay_point point, int layer,
                                  const double *row_gains, int64_t n_rows, const double *de,
                                  const double *ee, int64_t n_heads, int64_t n_cols);
 
-/* n float64 numbers to work with until the next call, not cleared: memory that is kept from one
- * value to the next need not be had from the system each time. */
-assay_status assay_gain_room(double **out, assay_gain *gain, int64_t n);
+/* Takes over what was added to another pool, which is then empty. */
+assay_status assay_gain_merge(assay_gain *gain, assay_gain *from);
 
 /* Forgets what was added for a point of one layer. */
 void assay_gain_drop(assay_gain *gain, assay_point point, int layer);

@@ -199,6 +199,8 @@ assay_status assay_run_look_unproven(assay_stored *out, const assay_run *run,
 /* checksum: of all elements (probes/recorder.h); NULL: it is taken here. Fails: ASSAY_BAD_FILE, the
  * values are not those that were written. */
 assay_status assay_stored_prove(assay_stored *stored, const uint64_t *checksum);
+/* Bytes of a value that is looked at where it lies; infinite: it would be read and converted. */
+double assay_run_bytes_mapped(const assay_run *run, const assay_seen *seen);
 void assay_stored_clear(assay_stored *stored);
 /* Values [first, first + n) as float64; format F64: the pointer itself, else widened into room. */
 const double *assay_stored_at(const assay_stored *stored, int64_t first, int64_t n, double *room);

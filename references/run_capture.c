@@ -155,7 +155,8 @@ static assay_status read_source(assay_entry *e, reader *r, const char *path)
     if (source->info.is_virtual && !r->run->is_master)
         return assay_fail(ASSAY_BAD_FILE, "'%s' is a virtual dataset, which only master files have",
                           path);
-    source->is_sealed = H5Aexists_by_name(r->id, path, "sha256", H5P_DEFAULT) > 0;
+    ASSAY_TRY(assay_run_attr(&source->sha256, r->run, r->id, path, "sha256", NULL));
+    source->is_sealed = source->sha256;
     if (source->is_sealed || source->info.is_virtual ||
         H5Aexists_by_name(r->id, path, "rows", H5P_DEFAULT) > 0)
         return ASSAY_OK;

@@ -2,6 +2,7 @@
  * Values as they lie: mapped where a file holds them in one piece and in canonical layout, so that
  * they are read but once, by whoever needs them.
  */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,28 +32,46 @@ static assay_dtype format_of(const assay_source *source)
                : ASSAY_DTYPE_COUNT;
 }
 
-/* *out stays empty where the file does not hold the value in one piece and in canonical layout.
- * What the file says of its bytes is left to be proven. */
-static assay_status look_at_map(assay_stored *out, const assay_run *run, const assay_entry *e)
+/* Where the file holds the value in one piece and in canonical layout; NULL: it does not. */
+static const void *find_mapped(const assay_run *run, const assay_entry *e)
 {
     const assay_source *source = &e->source;
     assay_dtype dtype = format_of(source);
     if (e->known || e->n_parts || e->second || e->base || e->rows || dtype == ASSAY_DTYPE_COUNT ||
         source->info.offset < 0 || !assay_plan_is_identity(&e->plan))
-        return ASSAY_OK;
+        return NULL;
     const assay_run_file *file = &run->files[source->file];
     size_t at = (size_t)source->info.offset, size = assay_dtype_bytes(dtype),
            n = (size_t)source->info.count * size;
     if (!file->mapping.bytes || at % size || at > file->mapping.n_bytes ||
         n > file->mapping.n_bytes - at)
+        return NULL;
+    return (const char *)file->mapping.bytes + at;
+}
+
+double assay_run_bytes_mapped(const assay_run *run, const assay_seen *seen)
+{
+    const assay_entry *e = (const assay_entry *)(const void *)seen;
+    if (!find_mapped(run, e))
+        return INFINITY;
+    return (double)e->source.info.count * (double)e->source.info.element_bytes;
+}
+
+/* *out stays empty where the value is not mapped. What the file says of its bytes is left to be
+ * proven. */
+static assay_status look_at_map(assay_stored *out, const assay_run *run, const assay_entry *e)
+{
+    const void *data = find_mapped(run, e);
+    if (!data)
         return ASSAY_OK;
-    const char *data = (const char *)file->mapping.bytes + at;
-    if (source->is_sealed) /* a hash goes through the bytes in their order, by itself */
-        ASSAY_TRY(assay_run_check(run, source, data));
+    if (e->source.is_sealed) /* a hash goes through the bytes in their order, by itself */
+        ASSAY_TRY(assay_run_check(run, &e->source, data));
     if (run->marks_reads)
         assay_run_mark(run, &e->seen);
-    *out = (assay_stored){
-        .data = data, .dtype = dtype, .run = run, .unproven = source->is_summed ? &e->seen : NULL};
+    *out = (assay_stored){.data = data,
+                          .dtype = format_of(&e->source),
+                          .run = run,
+                          .unproven = e->source.is_summed ? &e->seen : NULL};
     return ASSAY_OK;
 }
 

@@ -16,6 +16,7 @@ typedef struct assay_source {
     char *path; /* dataset; owned by the run */
     assay_h5_info info;
     bool is_sealed; /* carries a SHA-256 of its bytes, checked when it is read */
+    const char *sha256;
     bool is_summed; /* carries the checksum of its elements, checked when it is read */
     uint64_t checksum;
     assay_dtype packed; /* 16-bit words hold this format; ASSAY_DTYPE_COUNT: numbers as they are */

@@ -11,19 +11,15 @@
 
 static assay_status check_seal(const assay_run *run, const assay_source *source, const void *bytes)
 {
-    hid_t file = run->files[source->file].id;
     const assay_h5_info *info = &source->info;
-    char *said = NULL, is[65];
-    bool found;
-    ASSAY_TRY(assay_h5_attr_text(&said, &found, file, source->path, "sha256"));
-    assay_status s = bytes ? assay_sha256_hex(is, bytes, (size_t)info->count * info->element_bytes)
-                           : assay_h5_sha256(is, file, source->path);
-    if (s == ASSAY_OK && (!found || strcmp(said, is)))
-        s = assay_fail(ASSAY_BAD_FILE,
-                       "'%s' was changed after it was written: SHA-256 %s, recorded %s",
-                       source->path, is, found ? said : "none");
-    free(said);
-    return s;
+    char is[65];
+    ASSAY_TRY(bytes ? assay_sha256_hex(is, bytes, (size_t)info->count * info->element_bytes)
+                    : assay_h5_sha256(is, run->files[source->file].id, source->path));
+    if (strcmp(source->sha256, is))
+        return assay_fail(ASSAY_BAD_FILE,
+                          "'%s' was changed after it was written: SHA-256 %s, recorded %s",
+                          source->path, is, source->sha256);
+    return ASSAY_OK;
 }
 
 assay_status assay_run_check_sum(const assay_run *run, const assay_source *source, uint64_t is)
