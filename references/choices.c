@@ -36,6 +36,8 @@ static int64_t as_set(double *ids, int64_t n, double limit)
 
 static bool same_set(double *a, int64_t n_a, double *b, int64_t n_b, double limit)
 {
+    if (n_a == n_b && !memcmp(a, b, (size_t)n_a * sizeof *a))
+        return true; /* in the same order, as most are */
     int64_t kept_a = as_set(a, n_a, limit), kept_b = as_set(b, n_b, limit);
     return kept_a == kept_b && !memcmp(a, b, (size_t)kept_a * sizeof *a);
 }

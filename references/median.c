@@ -1,34 +1,42 @@
 #include "references/median.h"
 
 #include <math.h>
+#include <stdbool.h>
 
-static void swap(double *a, double *b)
+/* Brings the values of x[low .. high - 1] that are smaller than the pivot (equal ones too, if they
+ * are asked for) to the front; returns where they end. Without a branch on a value: of random ones
+ * half would be predicted wrong. */
+static int64_t gather(double *x, int64_t low, int64_t high, double pivot, bool with_equal)
 {
-    double t = *a;
-    *a = *b;
-    *b = t;
+    int64_t end = low;
+    for (int64_t i = low; i < high; i++) {
+        double value = x[i];
+        x[i] = x[end];
+        x[end] = value;
+        end += with_equal ? value <= pivot : value < pivot;
+    }
+    return end;
 }
 
-/* Puts the k-th smallest value at k, smaller ones before it (Hoare's selection, middle pivot). */
+static double middle_of(double a, double b, double c)
+{
+    double low = a < b ? a : b, high = a < b ? b : a;
+    return c < low ? low : c > high ? high : c;
+}
+
+/* Puts the k-th smallest value at k, smaller ones before it. */
 static void select_kth(double *x, int64_t n, int64_t k)
 {
-    int64_t low = 0, high = n - 1;
-    while (low < high) {
-        double pivot = x[low + (high - low) / 2];
-        int64_t i = low, j = high;
-        while (i <= j) {
-            while (x[i] < pivot)
-                i++;
-            while (x[j] > pivot)
-                j--;
-            if (i <= j)
-                swap(&x[i++], &x[j--]);
+    int64_t low = 0, high = n;
+    while (high - low > 1) {
+        double pivot = middle_of(x[low], x[low + (high - low) / 2], x[high - 1]);
+        int64_t smaller = gather(x, low, high, pivot, false);
+        if (k < smaller) {
+            high = smaller;
+            continue;
         }
-        if (k <= j)
-            high = j;
-        else if (k >= i)
-            low = i;
-        else
+        low = gather(x, smaller, high, pivot, true);
+        if (k < low)
             return;
     }
 }

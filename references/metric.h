@@ -18,12 +18,9 @@ typedef struct assay_row_sums {
     int64_t n, n_mask_differ, n_nan;
 } assay_row_sums;
 
-/* Eight interleaved partial sums, added pairwise at the end; a row with an element that is not
- * finite: left to right. */
+/* Eight interleaved partial sums, added pairwise at the end, then what is left of the row. An
+ * element that is not finite on either side stands as a zero. */
 assay_row_sums assay_row_sums_of(const double *got, const double *ref, int64_t n);
-/* The same of a row with elements that are not finite, straight from float32. */
-void assay_row_sums_carefully_f32(assay_row_sums *out, const float *got, const float *ref,
-                                  int64_t n);
 /* Relative error and gain (NaN: none) of a row. */
 double assay_row_rel(const assay_row_sums *sums);
 double assay_row_gain(const assay_row_sums *sums);

@@ -6,6 +6,7 @@
 #include "references/compare.h"
 #include "references/median.h"
 #include "references/metric.h"
+#include "references/row_lanes.h"
 
 #ifdef __FAST_MATH__
 #error "isnan() must mean what it says"
@@ -16,90 +17,49 @@ static bool same_kind(double a, double b)
     return (isinf(a) || isinf(b)) ? a == b : isnan(a) == isnan(b);
 }
 
-static void add_carefully(assay_row_sums *s, double g, double r)
+ASSAY_WIDEST_INT static void sum_all(assay_row_sums *out, const double *got, const double *ref,
+                                     int64_t n)
 {
-    double d = g - r;
-    if (!isfinite(g) || !isfinite(r)) {
-        s->n_mask_differ += !same_kind(g, r);
-        s->n_nan += isnan(g) || isnan(r);
-        return;
-    }
-    s->gg += g * g;
-    s->rr += r * r;
-    s->dd += d * d;
-    s->dr += d * r;
-    s->max_abs = fabs(d) > s->max_abs ? fabs(d) : s->max_abs;
-    s->n++;
-}
-
-static assay_row_sums sum_carefully(const double *got, const double *ref, int64_t n)
-{
-    assay_row_sums s = {0};
-    for (int64_t i = 0; i < n; i++)
-        add_carefully(&s, got[i], ref[i]);
-    return s;
-}
-
-void assay_row_sums_carefully_f32(assay_row_sums *out, const float *got, const float *ref,
-                                  int64_t n)
-{
-    assay_row_sums s = {0};
-    for (int64_t i = 0; i < n; i++)
-        add_carefully(&s, got[i], ref[i]);
-    *out = s;
-}
-
-static inline double largest(const assay_f64s *lanes)
-{
-    double s[ASSAY_LANES_F64], most = 0;
-    memcpy(s, lanes, sizeof s);
-    for (int i = 0; i < ASSAY_LANES_F64; i++)
-        most = s[i] > most ? s[i] : most;
-    return most;
-}
-
-/* Without a look at single elements: one that is not finite makes gg or rr so. */
-ASSAY_WIDEST static void sum_all(assay_row_sums *out, const double *got, const double *ref,
-                                 int64_t n)
-{
-    const assay_i64s no_sign = {INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX,
-                                INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX};
-    assay_f64s gg = {0}, rr = {0}, dd = {0}, dr = {0}, most = {0};
+    assay_row_lanes s = {.gg = {0}};
     int64_t i = 0;
     for (; i + ASSAY_LANES_F64 <= n; i += ASSAY_LANES_F64) {
         assay_f64s g, r;
         memcpy(&g, got + i, sizeof g);
         memcpy(&r, ref + i, sizeof r);
-        assay_f64s d = g - r, size = (assay_f64s)((assay_i64s)d & no_sign);
-        assay_i64s more = size > most;
-        gg += g * g;
-        rr += r * r;
-        dd += d * d;
-        dr += d * r;
-        most = (assay_f64s)(((assay_i64s)size & more) | ((assay_i64s)most & ~more));
+        assay_row_lanes_add(&s, &g, &r);
     }
-    assay_row_sums rest = {.max_abs = largest(&most)};
-    for (; i < n; i++) {
-        double g = got[i], r = ref[i], d = g - r;
-        rest.gg += g * g;
-        rest.rr += r * r;
-        rest.dd += d * d;
-        rest.dr += d * r;
-        rest.max_abs = fabs(d) > rest.max_abs ? fabs(d) : rest.max_abs;
+    assay_row_sums rest = {.n = n};
+    for (; i < n; i++)
+        assay_row_add_one(&rest, got[i], ref[i]);
+    assay_row_lanes_finish(&rest, &s);
+    *out = rest;
+}
+
+ASSAY_WIDEST_INT static void sum_masked(assay_row_sums *out, const double *got, const double *ref,
+                                        int64_t n)
+{
+    assay_row_lanes s = {.gg = {0}};
+    int64_t i = 0;
+    for (; i + ASSAY_LANES_F64 <= n; i += ASSAY_LANES_F64) {
+        assay_f64s g, r;
+        memcpy(&g, got + i, sizeof g);
+        memcpy(&r, ref + i, sizeof r);
+        assay_row_lanes_add_masked(&s, &g, &r);
     }
-    *out = (assay_row_sums){.gg = assay_lanes_total(&gg) + rest.gg,
-                            .rr = assay_lanes_total(&rr) + rest.rr,
-                            .dd = assay_lanes_total(&dd) + rest.dd,
-                            .dr = assay_lanes_total(&dr) + rest.dr,
-                            .max_abs = rest.max_abs,
-                            .n = n};
+    assay_row_sums rest = {.n = n};
+    for (; i < n; i++)
+        assay_row_add_one(&rest, got[i], ref[i]);
+    assay_row_lanes_finish(&rest, &s);
+    *out = rest;
 }
 
 assay_row_sums assay_row_sums_of(const double *got, const double *ref, int64_t n)
 {
     assay_row_sums s;
     sum_all(&s, got, ref, n);
-    return isfinite(s.gg) && isfinite(s.rr) ? s : sum_carefully(got, ref, n);
+    if (!isfinite(s.gg) || !isfinite(s.rr) || s.n < n)
+        sum_masked(&s, got, ref, n);
+    return s;
 }
 
 double assay_row_rel(const assay_row_sums *s)

@@ -3,81 +3,60 @@
 #include <math.h>
 
 #include "probes/mix.h"
+#include "references/row_lanes.h"
 
 #ifdef __FAST_MATH__
 #error "isnan() must mean what it says"
 #endif
 
-typedef struct lanes {
-    assay_f64s gg, rr, dd, dr, most; /* most: of d * d, whose root is |d| exactly */
-} lanes;
-
-ASSAY_INSIDE void add_lanes(lanes *s, const assay_f64s *g, const assay_f64s *r)
-{
-    const assay_f64s d = *g - *r, square = d * d;
-    const assay_i64s more = square > s->most;
-    s->gg += *g * *g;
-    s->rr += *r * *r;
-    s->dd += square;
-    s->dr += d * *r;
-    s->most = (assay_f64s)(((assay_i64s)square & more) | ((assay_i64s)s->most & ~more));
-}
-
-/* Sixteen elements at a time, then eight; returns how many were added. */
-ASSAY_INSIDE int64_t add_rest(lanes *s, const float *got, const float *ref, int64_t i, int64_t n)
-{
-    if (i + ASSAY_LANES_F64 > n)
-        return i;
-    assay_f32s narrow[2];
-    memcpy(&narrow[0], got + i, sizeof *narrow);
-    memcpy(&narrow[1], ref + i, sizeof *narrow);
-    assay_f64s g = __builtin_convertvector(narrow[0], assay_f64s),
-               r = __builtin_convertvector(narrow[1], assay_f64s);
-    add_lanes(s, &g, &r);
-    return i + ASSAY_LANES_F64;
-}
-
-ASSAY_INSIDE void add_sixteen(lanes *s, const float *got, const float *ref)
+ASSAY_INSIDE void add_sixteen(assay_row_lanes *s, const float *got, const float *ref, bool masked)
 {
     assay_f64s g[2], r[2];
     assay_widen_f32(&g[0], &g[1], got);
     assay_widen_f32(&r[0], &r[1], ref);
-    add_lanes(s, &g[0], &r[0]);
-    add_lanes(s, &g[1], &r[1]);
+    for (int half = 0; half < 2; half++)
+        if (masked)
+            assay_row_lanes_add_masked(s, &g[half], &r[half]);
+        else
+            assay_row_lanes_add(s, &g[half], &r[half]);
 }
 
-ASSAY_INSIDE void finish(assay_row_sums *out, const lanes *s, const float *got, const float *ref,
-                         int64_t i, int64_t n)
+/* What is left behind element i: eight, then one by one. */
+ASSAY_INSIDE void finish(assay_row_sums *out, assay_row_lanes *s, const float *got,
+                         const float *ref, int64_t i, int64_t n, bool masked)
 {
     assay_row_sums rest = {.n = n};
-    double most = 0;
-    for (int j = 0; j < ASSAY_LANES_F64; j++)
-        most = s->most[j] > most ? s->most[j] : most;
-    rest.max_abs = sqrt(most);
-    for (; i < n; i++) {
-        double g = got[i], r = ref[i], d = g - r;
-        rest.gg += g * g;
-        rest.rr += r * r;
-        rest.dd += d * d;
-        rest.dr += d * r;
-        rest.max_abs = fabs(d) > rest.max_abs ? fabs(d) : rest.max_abs;
+    if (i + ASSAY_LANES_F64 <= n) {
+        float both[2][ASSAY_LANES_F32] = {{0}, {0}};
+        memcpy(both[0], got + i, ASSAY_LANES_F64 * sizeof **both);
+        memcpy(both[1], ref + i, ASSAY_LANES_F64 * sizeof **both);
+        add_sixteen(s, both[0], both[1], masked);
+        i += ASSAY_LANES_F64;
     }
-    rest.gg = assay_lanes_total(&s->gg) + rest.gg;
-    rest.rr = assay_lanes_total(&s->rr) + rest.rr;
-    rest.dd = assay_lanes_total(&s->dd) + rest.dd;
-    rest.dr = assay_lanes_total(&s->dr) + rest.dr;
+    for (; i < n; i++)
+        assay_row_add_one(&rest, got[i], ref[i]);
+    assay_row_lanes_finish(&rest, s);
     *out = rest;
 }
 
 ASSAY_WIDEST_INT static void sum_row(assay_row_sums *out, const float *got, const float *ref,
                                      int64_t n)
 {
-    lanes s = {.gg = {0}};
+    assay_row_lanes s = {.gg = {0}};
     int64_t i = 0;
     for (; i + ASSAY_LANES_F32 <= n; i += ASSAY_LANES_F32)
-        add_sixteen(&s, got + i, ref + i);
-    i = add_rest(&s, got, ref, i, n);
-    finish(out, &s, got, ref, i, n);
+        add_sixteen(&s, got + i, ref + i, false);
+    finish(out, &s, got, ref, i, n, false);
+}
+
+ASSAY_WIDEST_INT static void sum_masked_row(assay_row_sums *out, const float *got, const float *ref,
+                                            int64_t n)
+{
+    assay_row_lanes s = {.gg = {0}};
+    int64_t i = 0;
+    for (; i + ASSAY_LANES_F32 <= n; i += ASSAY_LANES_F32)
+        add_sixteen(&s, got + i, ref + i, true);
+    finish(out, &s, got, ref, i, n, true);
 }
 
 /* The words of both sides are mixed between the sums: neither waits for the other. */
@@ -85,7 +64,7 @@ ASSAY_WIDEST_INT static void sum_and_prove_row(assay_row_sums *out, assay_row_pr
                                                const float *got, const float *ref, int64_t first,
                                                int64_t n)
 {
-    lanes s = {.gg = {0}};
+    assay_row_lanes s = {.gg = {0}};
     assay_u64s mixed[2] = {{0}, {0}}, at, step;
     int64_t i = 0;
     assay_mix_begin(&at, &step, first / 2);
@@ -100,7 +79,7 @@ ASSAY_WIDEST_INT static void sum_and_prove_row(assay_row_sums *out, assay_row_pr
         ASSAY_MIX(r);
         mixed[0] += g;
         mixed[1] += r;
-        add_sixteen(&s, got + i, ref + i);
+        add_sixteen(&s, got + i, ref + i, false);
     }
     proof->got += assay_mix_total(&mixed[0]);
     proof->ref += assay_mix_total(&mixed[1]);
@@ -111,8 +90,7 @@ ASSAY_WIDEST_INT static void sum_and_prove_row(assay_row_sums *out, assay_row_pr
         proof->got += assay_mix_word(g, (first + k) / 2);
         proof->ref += assay_mix_word(r, (first + k) / 2);
     }
-    i = add_rest(&s, got, ref, i, n);
-    finish(out, &s, got, ref, i, n);
+    finish(out, &s, got, ref, i, n, false);
 }
 
 void assay_row_sums_of_f32(assay_row_sums *out, assay_row_proof *proof, const float *got,
@@ -123,8 +101,8 @@ void assay_row_sums_of_f32(assay_row_sums *out, assay_row_proof *proof, const fl
         sum_and_prove_row(out, proof, got, ref, first, n);
     else
         sum_row(out, got, ref, n);
-    if (!isfinite(out->gg) || !isfinite(out->rr))
-        assay_row_sums_carefully_f32(out, got, ref, n);
+    if (!isfinite(out->gg) || !isfinite(out->rr) || out->n < n)
+        sum_masked_row(out, got, ref, n);
 }
 
 bool assay_channels_fit(double weight, double dd)
