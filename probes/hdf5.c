@@ -111,11 +111,51 @@ static herr_t add_name(hid_t group, const char *name, const H5L_info_t *link, vo
     return 0;
 }
 
+bool assay_h5_is_object(hid_t at)
+{
+    return H5Iget_type(at) != H5I_FILE;
+}
+
+/* One more count of an object that is open, so that closing it here leaves it to its owner. */
+static hid_t again(hid_t object)
+{
+    return H5Iinc_ref(object) < 0 ? -1 : object;
+}
+
+assay_status assay_h5_open_group(hid_t *out, hid_t file, const char *path)
+{
+    hid_t group = H5Gopen2(file, path, H5P_DEFAULT);
+    if (group < 0)
+        return assay_h5_fail(ASSAY_BAD_FILE, "group '%s' cannot be opened", path);
+    *out = group;
+    return ASSAY_OK;
+}
+
+static hid_t open_set(hid_t at, const char *path)
+{
+    return assay_h5_is_object(at) ? again(at) : H5Dopen2(at, path, H5P_DEFAULT);
+}
+
+assay_status assay_h5_open_dataset(hid_t *out, hid_t group, const char *path)
+{
+    hid_t set = H5Dopen2(group, strrchr(path, '/') + 1, H5P_DEFAULT);
+    if (set < 0)
+        return assay_h5_fail(ASSAY_BAD_FILE, "dataset '%s' cannot be opened", path);
+    *out = set;
+    return ASSAY_OK;
+}
+
+void assay_h5_close(hid_t object)
+{
+    if (object >= 0)
+        H5Oclose(object);
+}
+
 assay_status assay_h5_list(assay_h5_names *out, hid_t file, const char *group)
 {
     assay_status s = ASSAY_OK;
     assay_h5_names names = {NULL, 0};
-    hid_t g = H5Gopen2(file, group, H5P_DEFAULT);
+    hid_t g = assay_h5_is_object(file) ? again(file) : H5Gopen2(file, group, H5P_DEFAULT);
     if (g < 0)
         return assay_h5_fail(ASSAY_BAD_FILE, "group '%s' cannot be opened", group);
     H5G_info_t info;
@@ -177,12 +217,15 @@ char assay_h5_kind(hid_t file, const char *path)
 static assay_status open_attr(hid_t *out, hid_t file, const char *path, const char *name)
 {
     *out = -1;
-    htri_t exists = H5Aexists_by_name(file, path, name, H5P_DEFAULT);
+    bool is_open = assay_h5_is_object(file);
+    htri_t exists =
+        is_open ? H5Aexists(file, name) : H5Aexists_by_name(file, path, name, H5P_DEFAULT);
     if (exists < 0)
         return assay_h5_fail(ASSAY_BAD_FILE, "'%s': attribute '%s' is damaged", path, name);
     if (!exists)
         return ASSAY_OK;
-    *out = H5Aopen_by_name(file, path, name, H5P_DEFAULT, H5P_DEFAULT);
+    *out = is_open ? H5Aopen(file, name, H5P_DEFAULT)
+                   : H5Aopen_by_name(file, path, name, H5P_DEFAULT, H5P_DEFAULT);
     if (*out < 0)
         return assay_h5_fail(ASSAY_BAD_FILE, "'%s': attribute '%s' cannot be opened", path, name);
     return ASSAY_OK;
@@ -381,9 +424,30 @@ static bool has_sources(hid_t plist, hid_t file)
     return true;
 }
 
+/* Where the data lie in one piece in this file: HADDR_UNDEF for every other layout, and for data in
+ * other files. With a block in front of the file the library (1.10) adds that block's size to
+ * HADDR_UNDEF, which gives an odd number: such a place is not believed. */
+static haddr_t place_of(hid_t set)
+{
+    haddr_t at = H5Dget_offset(set);
+    return at == HADDR_UNDEF || at > INT64_MAX || at % 2 ? HADDR_UNDEF : at;
+}
+
+static assay_status check_size(const assay_h5_info *info, hid_t set, const char *path, size_t size)
+{
+    hsize_t stored = H5Dget_storage_size(set);
+    if ((double)info->count * (double)size > (double)stored * MAX_RATIO)
+        return assay_fail(ASSAY_BAD_FILE,
+                          "'%s' claims %lld elements of %zu bytes, but %llu bytes are stored", path,
+                          (long long)info->count, size, (unsigned long long)stored);
+    return ASSAY_OK;
+}
+
 static assay_status check_storage(assay_h5_info *info, hid_t file, hid_t set, const char *path,
                                   size_t size)
 {
+    if (place_of(set) != HADDR_UNDEF) /* its own, in one piece: neither filters nor other files */
+        return info->count ? check_size(info, set, path, size) : ASSAY_OK;
     hid_t plist = H5Dget_create_plist(set);
     assay_status s = ASSAY_OK;
     if (plist < 0)
@@ -409,32 +473,28 @@ static assay_status check_storage(assay_h5_info *info, hid_t file, hid_t set, co
     H5Pclose(plist);
     if (s != ASSAY_OK || info->is_virtual || info->count == 0)
         return s;
-    hsize_t stored = H5Dget_storage_size(set);
-    if ((double)info->count * (double)size > (double)stored * MAX_RATIO)
-        return assay_fail(ASSAY_BAD_FILE,
-                          "'%s' claims %lld elements of %zu bytes, but %llu bytes are stored", path,
-                          (long long)info->count, size, (unsigned long long)stored);
-    return ASSAY_OK;
+    return check_size(info, set, path, size);
 }
 
 /* Bytes in the file that are the values as this machine has them. */
 static int64_t offset_of(hid_t set, hid_t type, const assay_h5_info *info)
 {
-    const hid_t plain[] = {H5T_NATIVE_FLOAT, H5T_NATIVE_DOUBLE, H5T_NATIVE_UINT16};
+    const hid_t plain[] = {H5T_NATIVE_FLOAT, H5T_NATIVE_DOUBLE, H5T_NATIVE_UINT16,
+                           H5T_NATIVE_INT32};
     bool same = false;
     for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
         same = same || H5Tequal(type, plain[i]) > 0;
     if (!same || info->is_virtual || info->count == 0)
         return -1;
-    haddr_t at = H5Dget_offset(set); /* of chunked and compact ones undefined */
-    return at == HADDR_UNDEF || at > INT64_MAX ? -1 : (int64_t)at;
+    haddr_t at = place_of(set);
+    return at == HADDR_UNDEF ? -1 : (int64_t)at;
 }
 
 assay_status assay_h5_dataset(assay_h5_info *out, hid_t file, const char *path)
 {
     assay_h5_info info = {.count = 1};
     assay_status s = ASSAY_OK;
-    hid_t space = -1, type = -1, set = H5Dopen2(file, path, H5P_DEFAULT);
+    hid_t space = -1, type = -1, set = open_set(file, path);
     if (set < 0)
         return assay_h5_fail(ASSAY_BAD_FILE, "dataset '%s' cannot be opened", path);
     space = H5Dget_space(set);
@@ -482,7 +542,7 @@ static assay_status read_as(void *out, hid_t type, hid_t file, const char *path,
 {
     if (info->count == 0)
         return ASSAY_OK;
-    hid_t set = H5Dopen2(file, path, H5P_DEFAULT);
+    hid_t set = open_set(file, path);
     if (set < 0)
         return assay_h5_fail(ASSAY_BAD_FILE, "dataset '%s' cannot be opened", path);
     herr_t e = H5Dread(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, out);

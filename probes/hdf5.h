@@ -44,13 +44,23 @@ typedef struct assay_h5_names {
     int n;
 } assay_h5_names;
 
+/*
+ * A path costs a look at every group on the way. Wherever a `file` and a `path` are asked for
+ * below, an object that is open will do for the file: the path then only names it in messages.
+ */
+assay_status assay_h5_open_group(hid_t *out, hid_t file, const char *path);
+/* The member of an open group that is the last name of the path. */
+assay_status assay_h5_open_dataset(hid_t *out, hid_t group, const char *path);
+void assay_h5_close(hid_t object); /* < 0 is fine */
+bool assay_h5_is_object(hid_t at); /* not a file */
+
 /* Names of the members of a group, sorted. place: for the error line. Refuses links that are not
  * hard. */
 assay_status assay_h5_list(assay_h5_names *out, hid_t file, const char *group);
 void assay_h5_names_clear(assay_h5_names *names);
 
 /* 'g' group, 'd' dataset, '?' something else, 0: no such member. path is absolute. */
-char assay_h5_kind(hid_t file, const char *path);
+char assay_h5_kind(hid_t file, const char *path); /* of a file only */
 /* The same for a reader who must not take a damaged member for an absent one: ASSAY_BAD_FILE. */
 assay_status assay_h5_member(char *kind, hid_t file, const char *path);
 

@@ -235,6 +235,12 @@ static assay_status prove(assay_rows_seen *got, assay_rows_seen *ref, const assa
     return assay_stored_prove(&ref->values, proof ? &proof->ref : NULL);
 }
 
+static bool is_narrow(const assay_stored *values)
+{
+    return values->dtype == ASSAY_DTYPE_F32 || values->dtype == ASSAY_DTYPE_F16 ||
+           values->dtype == ASSAY_DTYPE_BF16;
+}
+
 static pass plan(const assay_rows_seen *got, const assay_rows_seen *ref, const uint8_t *state,
                  uint8_t dirty)
 {
@@ -242,8 +248,7 @@ static pass plan(const assay_rows_seen *got, const assay_rows_seen *ref, const u
     pass p = {.side = {got, ref},
               .state = state,
               .dirty = dirty,
-              .narrow =
-                  got->values.dtype != ASSAY_DTYPE_F64 && ref->values.dtype != ASSAY_DTYPE_F64,
+              .narrow = is_narrow(&got->values) && is_narrow(&ref->values),
               .proves = can_prove_rows(got, ref),
               .n_tokens = n,
               .n_sub = got->n_sub,

@@ -181,7 +181,7 @@ void assay_run_unmark(assay_run *run);
 /* A value as it lies, where that is canonical layout already. */
 typedef struct assay_stored {
     const void *data;  /* dense, canonical axes; of the file's mapping unless owned */
-    assay_dtype dtype; /* F64, F32, F16 or BF16 */
+    assay_dtype dtype; /* F64, F32, F16, BF16 or I32 */
     void *owned;
     const assay_run *run; /* of `unproven` */
     const assay_seen
@@ -204,7 +204,7 @@ double assay_run_bytes_mapped(const assay_run *run, const assay_seen *seen);
 void assay_stored_clear(assay_stored *stored);
 /* Values [first, first + n) as float64; format F64: the pointer itself, else widened into room. */
 const double *assay_stored_at(const assay_stored *stored, int64_t first, int64_t n, double *room);
-/* As float32, which holds every stored format but F64 exactly. */
+/* As float32, which holds F32, F16 and BF16 exactly; of no other format. */
 const float *assay_stored_at_f32(const assay_stored *stored, int64_t first, int64_t n, float *room);
 
 /* Calls `line` with a sentence for each pair of values that should differ and are bit-equal

@@ -70,11 +70,11 @@ static assay_status check_about(reader *r)
     return ASSAY_OK;
 }
 
-static assay_status read_counts(assay_seen *seen, const reader *r, const char *path)
+static assay_status read_counts(assay_seen *seen, hid_t set, const char *path)
 {
     int64_t *counts = NULL, n = 0;
     bool found;
-    ASSAY_TRY(assay_h5_attr_ints(&counts, &n, &found, r->id, path, "counts"));
+    ASSAY_TRY(assay_h5_attr_ints(&counts, &n, &found, set, path, "counts"));
     if (found && n == 5) {
         seen->n_nan = counts[0];
         seen->n_pos_inf = counts[1];
@@ -84,7 +84,7 @@ static assay_status read_counts(assay_seen *seen, const reader *r, const char *p
     }
     if (found)
         free(counts);
-    ASSAY_TRY(assay_h5_attr_ints(&counts, &n, &found, r->id, path, "buffer"));
+    ASSAY_TRY(assay_h5_attr_ints(&counts, &n, &found, set, path, "buffer"));
     if (found && n == 6) {
         seen->written_address = (uint64_t)counts[0];
         seen->written_owner = counts[2];
@@ -96,12 +96,12 @@ static assay_status read_counts(assay_seen *seen, const reader *r, const char *p
     return ASSAY_OK;
 }
 
-static assay_status read_floors(assay_seen *seen, const reader *r, const char *path)
+static assay_status read_floors(assay_seen *seen, hid_t set, const char *path)
 {
     double f32, bf16;
     bool has_f32, has_bf16;
-    ASSAY_TRY(assay_h5_attr_double(&f32, &has_f32, r->id, path, "floor"));
-    ASSAY_TRY(assay_h5_attr_double(&bf16, &has_bf16, r->id, path, "floor_bf16"));
+    ASSAY_TRY(assay_h5_attr_double(&f32, &has_f32, set, path, "floor"));
+    ASSAY_TRY(assay_h5_attr_double(&bf16, &has_bf16, set, path, "floor_bf16"));
     if (has_f32 && f32 >= 0)
         seen->floor = f32;
     if (has_bf16 && bf16 >= 0)
@@ -109,11 +109,11 @@ static assay_status read_floors(assay_seen *seen, const reader *r, const char *p
     return ASSAY_OK;
 }
 
-static assay_status read_shard(assay_entry *e, const reader *r, const char *path)
+static assay_status read_shard(assay_entry *e, const reader *r, hid_t set, const char *path)
 {
     int64_t *shard = NULL, n = 0;
     bool found;
-    ASSAY_TRY(assay_h5_attr_ints(&shard, &n, &found, r->id, path, "shard"));
+    ASSAY_TRY(assay_h5_attr_ints(&shard, &n, &found, set, path, "shard"));
     e->shard_axis = -1;
     if (found && n == 3 && shard[0] >= 0 && shard[0] < ASSAY_MAX_DIMS)
         e->shard_axis = (int)shard[0];
@@ -132,13 +132,13 @@ static assay_status read_shard(assay_entry *e, const reader *r, const char *path
 }
 
 /* 16-bit words are numbers of the format that `origin` names. */
-static assay_status read_source(assay_entry *e, reader *r, const char *path)
+static assay_status read_source(assay_entry *e, reader *r, hid_t set, const char *path)
 {
     const char *origin;
     assay_source *source = &e->source;
     source->file = r->file;
-    ASSAY_TRY(assay_h5_dataset(&source->info, r->id, path));
-    ASSAY_TRY(assay_run_attr(&origin, r->run, r->id, path, "origin", "f32"));
+    ASSAY_TRY(assay_h5_dataset(&source->info, set, path));
+    ASSAY_TRY(assay_run_attr(&origin, r->run, set, path, "origin", "f32"));
     e->seen.origin = assay_dtype_from_name(origin);
     source->packed = ASSAY_DTYPE_COUNT;
     if (e->seen.origin == ASSAY_DTYPE_COUNT)
@@ -155,22 +155,42 @@ static assay_status read_source(assay_entry *e, reader *r, const char *path)
     if (source->info.is_virtual && !r->run->is_master)
         return assay_fail(ASSAY_BAD_FILE, "'%s' is a virtual dataset, which only master files have",
                           path);
-    ASSAY_TRY(assay_run_attr(&source->sha256, r->run, r->id, path, "sha256", NULL));
+    ASSAY_TRY(assay_run_attr(&source->sha256, r->run, set, path, "sha256", NULL));
     source->is_sealed = source->sha256;
-    if (source->is_sealed || source->info.is_virtual ||
-        H5Aexists_by_name(r->id, path, "rows", H5P_DEFAULT) > 0)
+    if (source->is_sealed || source->info.is_virtual || H5Aexists(set, "rows") > 0)
         return ASSAY_OK;
-    return assay_h5_attr_u64(&source->checksum, &source->is_summed, r->id, path, "checksum");
+    return assay_h5_attr_u64(&source->checksum, &source->is_summed, set, path, "checksum");
 }
 
-static assay_status read_value(reader *r, assay_step_data *step, const char *group,
+/* What the dataset says of the value beside its place. */
+static assay_status describe(assay_entry *e, reader *r, hid_t set, const char *path)
+{
+    ASSAY_TRY(read_shard(e, r, set, path));
+    ASSAY_TRY(read_source(e, r, set, path));
+    ASSAY_TRY(read_counts(&e->seen, set, path));
+    ASSAY_TRY(read_floors(&e->seen, set, path));
+    /* A tier that kept some rows only: statistics, as far as judging goes. */
+    e->seen.has_values =
+        H5Aexists(set, "rows") <= 0 && (!e->source.info.is_virtual || e->source.info.has_sources);
+    if (e->source.info.is_virtual && !e->source.info.has_sources)
+        ASSAY_TRY(assay_run_add_note(r->run, "%s: a rank's file is missing", path));
+    e->source.path = (char *)path;
+    e->seen.source = strrchr(path, '/') + 1;
+    e->seen.n_dims = e->source.info.n_dims;
+    memcpy(e->seen.dims, e->source.info.dims, sizeof e->seen.dims);
+    assay_plan_identity(&e->plan, e->source.info.dims, e->source.info.n_dims);
+    return ASSAY_OK;
+}
+
+static assay_status read_value(reader *r, assay_step_data *step, hid_t group, const char *at,
                                const char *name)
 {
     const char *path;
     assay_point point;
     int layer, hand_over, rank;
     bool partial;
-    ASSAY_TRY(assay_run_text(&path, r->run, "%s/%s", group, name));
+    hid_t set;
+    ASSAY_TRY(assay_run_text(&path, r->run, "%s/%s", at, name));
     if (assay_capture_name_parse(&point, &layer, &partial, &hand_over, &rank, name) != ASSAY_OK)
         return assay_run_add_unmapped(r->run, "%s: %s", path, assay_error_text());
     assay_entry *e;
@@ -184,35 +204,27 @@ static assay_status read_value(reader *r, assay_step_data *step, const char *gro
                    : r->run->is_master        ? -1
                    : r->run->info.n_ranks > 1 ? r->run->files[r->file].rank
                                               : -1;
-    ASSAY_TRY(read_shard(e, r, path));
-    ASSAY_TRY(read_source(e, r, path));
-    ASSAY_TRY(read_counts(&e->seen, r, path));
-    ASSAY_TRY(read_floors(&e->seen, r, path));
-    ASSAY_TRY(assay_run_read_kept(e, r->run, r->id, path));
-    e->seen.is_rescaled = H5Aexists_by_name(r->id, path, "rescaled", H5P_DEFAULT) > 0;
-    e->seen.has_values = !e->source.info.is_virtual || e->source.info.has_sources;
-    if (e->source.info.is_virtual && !e->source.info.has_sources)
-        ASSAY_TRY(assay_run_add_note(r->run, "%s: a rank's file is missing", path));
-    e->source.path = (char *)path;
-    e->seen.source = strrchr(path, '/') + 1;
-    e->seen.n_dims = e->source.info.n_dims;
-    memcpy(e->seen.dims, e->source.info.dims, sizeof e->seen.dims);
-    assay_plan_identity(&e->plan, e->source.info.dims, e->source.info.n_dims);
-    return ASSAY_OK;
+    ASSAY_TRY(assay_h5_open_dataset(&set, group, path));
+    assay_status s = describe(e, r, set, path);
+    assay_h5_close(set);
+    return s;
 }
 
 /* i32 [n] of a step that not every step has. */
-static assay_status read_rows(const int32_t **out, reader *r, const char *group, const char *name,
-                              int64_t n, int32_t most)
+static assay_status read_rows(const int32_t **out, reader *r, hid_t group, const char *at,
+                              const char *name, int64_t n, int32_t most)
 {
-    char path[1024], kind;
+    char path[1024];
     int64_t n_read;
     int32_t *rows;
-    snprintf(path, sizeof path, "%.1000s/%s", group, name);
-    ASSAY_TRY(assay_h5_member(&kind, r->id, path));
-    if (kind != 'd')
+    hid_t set;
+    snprintf(path, sizeof path, "%.1000s/%s", at, name);
+    if (assay_h5_kind(r->id, path) != 'd')
         return ASSAY_OK;
-    ASSAY_TRY(assay_h5_read_ids(&rows, &n_read, r->id, path));
+    ASSAY_TRY(assay_h5_open_dataset(&set, group, path));
+    assay_status s = assay_h5_read_ids(&rows, &n_read, set, path);
+    assay_h5_close(set);
+    ASSAY_TRY(s);
     ASSAY_TRY(assay_run_keep(r->run, rows));
     if (n_read != n)
         return assay_fail(ASSAY_BAD_FILE, "'%s' has %lld rows, expected %lld", path,
@@ -225,19 +237,17 @@ static assay_status read_rows(const int32_t **out, reader *r, const char *group,
     return ASSAY_OK;
 }
 
-static assay_status read_step(reader *r, assay_step_data *step, const char *group)
+static assay_status read_tokens(assay_step_data *step, reader *r, hid_t group, const char *at)
 {
     char path[1024];
-    const char *phase;
-    int64_t n = 0;
-    bool found;
-    ASSAY_TRY(assay_run_attr(&phase, r->run, r->id, group, "phase", "prefill"));
-    step->about.is_prefill = !strcmp(phase, "prefill");
-    ASSAY_TRY(
-        assay_h5_attr_int(&step->about.first_position, &found, r->id, group, "first_position"));
-    snprintf(path, sizeof path, "%.1000s/tokens", group);
     int32_t *tokens;
-    ASSAY_TRY(assay_h5_read_ids(&tokens, &n, r->id, path));
+    int64_t n;
+    hid_t set;
+    snprintf(path, sizeof path, "%.1000s/tokens", at);
+    ASSAY_TRY(assay_h5_open_dataset(&set, group, path));
+    assay_status s = assay_h5_read_ids(&tokens, &n, set, path);
+    assay_h5_close(set);
+    ASSAY_TRY(s);
     ASSAY_TRY(assay_run_keep(r->run, tokens));
     if (step->tokens &&
         (n != step->about.n_tokens || memcmp(tokens, step->tokens, (size_t)n * sizeof *tokens)))
@@ -246,23 +256,48 @@ static assay_status read_step(reader *r, assay_step_data *step, const char *grou
     step->tokens = tokens;
     step->about.tokens = tokens;
     step->about.n_tokens = n;
-    if (step->about.first_position < 0 || step->about.first_position > INT32_MAX)
-        return assay_fail(ASSAY_BAD_FILE, "'%s': first_position %lld is out of range", group,
-                          (long long)step->about.first_position);
-    ASSAY_TRY(read_rows(&step->sequences, r, group, "sequences", n, 4096));
-    ASSAY_TRY(read_rows(&step->positions, r, group, "positions", n, INT32_MAX));
+    return ASSAY_OK;
+}
+
+static assay_status read_members(assay_step_data *step, reader *r, hid_t group, const char *at)
+{
+    const int64_t n = step->about.n_tokens;
     assay_h5_names names;
-    ASSAY_TRY(assay_h5_list(&names, r->id, group));
+    ASSAY_TRY(assay_h5_list(&names, group, at));
     assay_status s = ASSAY_OK;
-    static const char *const known[] = {"tokens", "sequences", "positions"};
     for (int i = 0; i < names.n && s == ASSAY_OK; i++) {
-        bool is_known = false;
-        for (size_t k = 0; k < sizeof known / sizeof *known; k++)
-            is_known = is_known || !strcmp(names.items[i], known[k]);
-        if (!is_known)
-            s = read_value(r, step, group, names.items[i]);
+        const char *name = names.items[i];
+        if (!strcmp(name, "sequences"))
+            s = read_rows(&step->sequences, r, group, at, name, n, 4096);
+        else if (!strcmp(name, "positions"))
+            s = read_rows(&step->positions, r, group, at, name, n, INT32_MAX);
+        else if (strcmp(name, "tokens") != 0)
+            s = read_value(r, step, group, at, name);
     }
     assay_h5_names_clear(&names);
+    return s;
+}
+
+static assay_status read_open_step(assay_step_data *step, reader *r, hid_t group, const char *at)
+{
+    const char *phase;
+    bool found;
+    ASSAY_TRY(assay_run_attr(&phase, r->run, group, at, "phase", "prefill"));
+    step->about.is_prefill = !strcmp(phase, "prefill");
+    ASSAY_TRY(assay_h5_attr_int(&step->about.first_position, &found, group, at, "first_position"));
+    ASSAY_TRY(read_tokens(step, r, group, at));
+    if (step->about.first_position < 0 || step->about.first_position > INT32_MAX)
+        return assay_fail(ASSAY_BAD_FILE, "'%s': first_position %lld is out of range", at,
+                          (long long)step->about.first_position);
+    return read_members(step, r, group, at);
+}
+
+static assay_status read_step(reader *r, assay_step_data *step, const char *at)
+{
+    hid_t group;
+    ASSAY_TRY(assay_h5_open_group(&group, r->id, at));
+    assay_status s = read_open_step(step, r, group, at);
+    assay_h5_close(group);
     return s;
 }
 

@@ -27,9 +27,10 @@ static assay_dtype format_of(const assay_source *source)
         return source->packed;
     if (source->packed != ASSAY_DTYPE_COUNT || source->info.is_unsigned16)
         return ASSAY_DTYPE_COUNT;
-    return source->info.dtype == ASSAY_DTYPE_F32 || source->info.dtype == ASSAY_DTYPE_F64
-               ? source->info.dtype
-               : ASSAY_DTYPE_COUNT;
+    const assay_dtype dtype = source->info.dtype;
+    bool is_here = dtype == ASSAY_DTYPE_F32 || dtype == ASSAY_DTYPE_F64 ||
+                   (dtype == ASSAY_DTYPE_I32 && source->info.element_bytes == sizeof(int32_t));
+    return is_here ? dtype : ASSAY_DTYPE_COUNT;
 }
 
 /* Where the file holds the value in one piece and in canonical layout; NULL: it does not. */
@@ -151,6 +152,10 @@ const double *assay_stored_at(const assay_stored *stored, int64_t first, int64_t
         return (const double *)stored->data + first;
     case ASSAY_DTYPE_F32:
         widen_f32(room, (const float *)stored->data + first, n);
+        return room;
+    case ASSAY_DTYPE_I32:
+        for (int64_t i = 0; i < n; i++)
+            room[i] = ((const int32_t *)stored->data)[first + i];
         return room;
     case ASSAY_DTYPE_BF16:
         widen_bf16(room, words + first, n);
