@@ -50,8 +50,16 @@ static assay_status put_about_file(assay_capture *c, const assay_capture_about *
     return assay_h5_make_group(c->file, "/prompts");
 }
 
+/* A file that is closed stays open as long as one of its groups is. */
+static void leave_step(assay_capture *c)
+{
+    assay_h5_close(c->step_group);
+    c->step_group = -1;
+}
+
 static void release(assay_capture *c)
 {
+    leave_step(c);
     if (c->file >= 0)
         H5Fclose(c->file);
     assay_selector_free(c->selector);
@@ -74,6 +82,7 @@ assay_status assay_capture_create(assay_capture **out, const char *path,
     assay_status s;
     ASSAY_TRY(assay_alloc(&c, 1, sizeof *c, "capture"));
     c->file = -1;
+    c->step_group = -1;
     c->step = -1;
     c->engine_step = -1;
     const char *tier = options && options->tier ? options->tier : "full";
@@ -107,6 +116,7 @@ out:
 /* The step at work is over: its rows of the cheap tiers, and everything on its way to the disk. */
 static assay_status end_step(assay_capture *c)
 {
+    leave_step(c);
     if (c->step < 0)
         return ASSAY_OK;
     ASSAY_TRY(assay_capture_flush_table(c));
@@ -155,12 +165,14 @@ assay_status assay_capture_step(assay_capture *c, bool is_prefill, int64_t first
     c->step++;
     snprintf(c->group, sizeof c->group, "%.400s/steps/%04d", c->prompt, c->step);
     ASSAY_TRY(assay_h5_make_group(c->file, c->group));
-    ASSAY_TRY(assay_h5_put_text(c->file, c->group, "phase", is_prefill ? "prefill" : "decode"));
-    ASSAY_TRY(assay_h5_put_numbers(c->file, c->group, "first_position", H5T_NATIVE_INT64,
+    ASSAY_TRY(assay_h5_open_group(&c->step_group, c->file, c->group));
+    hid_t group = c->step_group;
+    ASSAY_TRY(assay_h5_put_text(group, c->group, "phase", is_prefill ? "prefill" : "decode"));
+    ASSAY_TRY(assay_h5_put_numbers(group, c->group, "first_position", H5T_NATIVE_INT64,
                                    &first_position, 1));
-    ASSAY_TRY(assay_h5_put_numbers(c->file, c->group, "n_tokens", H5T_NATIVE_INT64, &n_tokens, 1));
+    ASSAY_TRY(assay_h5_put_numbers(group, c->group, "n_tokens", H5T_NATIVE_INT64, &n_tokens, 1));
     snprintf(path, sizeof path, "%s/tokens", c->group);
-    return assay_h5_put_dataset(c->file, path, H5T_NATIVE_INT32, 1, &n_tokens, tokens);
+    return assay_h5_put_dataset(group, path, H5T_NATIVE_INT32, 1, &n_tokens, tokens);
 }
 
 static assay_status begin_step(assay_capture *c, const assay_tap_event *e)
@@ -292,6 +304,7 @@ static assay_status put_dropped(assay_capture *c)
 static assay_status close_file(assay_capture *c)
 {
     hid_t file = c->file;
+    leave_step(c);
     c->file = -1;
     if (H5Fclose(file) < 0)
         return assay_h5_fail(ASSAY_IO, "'%s' cannot be closed", c->temporary);
@@ -332,6 +345,7 @@ void assay_capture_abandon(assay_capture *c)
 {
     if (!c)
         return;
+    leave_step(c);
     if (c->file >= 0)
         H5Fclose(c->file);
     c->file = -1;

@@ -36,6 +36,7 @@ struct assay_capture {
     char prompt[ASSAY_CAPTURE_PATH]; /* "/prompts/count"; "": none yet */
     int step;                        /* of the prompt; -1: none yet */
     char group[ASSAY_CAPTURE_PATH];  /* of the step */
+    hid_t step_group;                /* the same, open; -1: none */
     int64_t engine_step;             /* of the tap; -1: none */
     assay_table table;
     int64_t n_table; /* rows already in the file, of the prompt */

@@ -179,12 +179,11 @@ static assay_status drop(assay_capture *c, const char *path, int64_t bytes)
     return ASSAY_OK;
 }
 
-static assay_status put_about(assay_capture *c, const char *path, const assay_value_about *about,
+static assay_status put_about(hid_t f, const char *path, const assay_value_about *about,
                               const assay_recorded *kept)
 {
     const assay_stats *s = &kept->stats;
     int64_t counts[5] = {s->n_nan, s->n_pos_inf, s->n_neg_inf, s->n_zero, s->n_poison};
-    hid_t f = c->file;
     if (about->axes)
         ASSAY_TRY(assay_h5_put_text(f, path, "axes", about->axes));
     ASSAY_TRY(assay_h5_put_text(f, path, "origin", assay_dtype_name(about->origin)));
@@ -228,14 +227,17 @@ static assay_status put_value(assay_capture *c, const assay_value_about *about,
         count *= kept->dims[i];
     int64_t bytes = count * (int64_t)assay_dtype_bytes(dtype);
     snprintf(path, sizeof path, "%s/%s", c->group, about->name);
-    if (H5Lexists(c->file, path, H5P_DEFAULT) > 0)
+    if (H5Lexists(c->step_group, about->name, H5P_DEFAULT) > 0)
         return assay_fail(ASSAY_BAD_FILE, "'%s' was shown twice in one step", path);
     ASSAY_TRY(take_room(&fits, c, path, bytes));
     if (!fits)
         return ASSAY_OK;
-    ASSAY_TRY(assay_h5_put_dataset(c->file, path, assay_h5_type(dtype), kept->n_dims, kept->dims,
-                                   kept->values));
-    return put_about(c, path, about, kept);
+    hid_t set;
+    ASSAY_TRY(assay_h5_create_dataset(&set, c->step_group, path, assay_h5_type(dtype), kept->n_dims,
+                                      kept->dims, kept->values));
+    assay_status s = put_about(set, path, about, kept);
+    assay_status closed = assay_h5_close_dataset(set, c->step_group, path);
+    return s == ASSAY_OK ? closed : s;
 }
 
 static assay_status budget_sketch(assay_capture *c, const char *name, assay_recorded *kept)

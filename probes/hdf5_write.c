@@ -30,10 +30,17 @@ static assay_status put_attr(hid_t file, const char *path, const char *name, hid
                              hid_t space, const void *values)
 {
     errno = 0;
-    if (H5Aexists_by_name(file, path, name, H5P_DEFAULT) > 0)
-        H5Adelete_by_name(file, path, name, H5P_DEFAULT);
-    hid_t attr =
-        H5Acreate_by_name(file, path, name, type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    hid_t attr;
+    if (assay_h5_is_object(file)) {
+        if (H5Aexists(file, name) > 0)
+            H5Adelete(file, name);
+        attr = H5Acreate2(file, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
+    } else {
+        if (H5Aexists_by_name(file, path, name, H5P_DEFAULT) > 0)
+            H5Adelete_by_name(file, path, name, H5P_DEFAULT);
+        attr =
+            H5Acreate_by_name(file, path, name, type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    }
     herr_t e = attr < 0 ? -1 : H5Awrite(attr, type, values);
     if (attr >= 0 && H5Aclose(attr) < 0)
         e = -1;
@@ -86,9 +93,10 @@ hid_t assay_h5_type(assay_dtype dtype)
     return -1;
 }
 
-assay_status assay_h5_put_dataset(hid_t file, const char *path, hid_t type, int n_dims,
-                                  const int64_t *dims, const void *values)
+assay_status assay_h5_create_dataset(hid_t *out, hid_t group, const char *path, hid_t type,
+                                     int n_dims, const int64_t *dims, const void *values)
 {
+    const char *name = assay_h5_is_object(group) ? strrchr(path, '/') + 1 : path;
     hsize_t wide[ASSAY_H5_MAX_DIMS] = {0};
     int64_t count = 1;
     errno = 0;
@@ -97,14 +105,32 @@ assay_status assay_h5_put_dataset(hid_t file, const char *path, hid_t type, int 
         count *= dims[i];
     }
     hid_t space = H5Screate_simple(n_dims, wide, NULL);
-    hid_t set = H5Dcreate2(file, path, type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    hid_t set = H5Dcreate2(group, name, type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
     herr_t e = set < 0 ? -1 : 0;
     if (set >= 0 && count > 0)
         e = H5Dwrite(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values);
-    if (set >= 0 && H5Dclose(set) < 0)
-        e = -1;
     H5Sclose(space);
-    return e < 0 ? unwritten(file, path, "") : ASSAY_OK;
+    if (e >= 0) {
+        *out = set;
+        return ASSAY_OK;
+    }
+    if (set >= 0)
+        H5Dclose(set);
+    return unwritten(group, path, "");
+}
+
+assay_status assay_h5_close_dataset(hid_t set, hid_t group, const char *path)
+{
+    errno = 0;
+    return H5Dclose(set) < 0 ? unwritten(group, path, "") : ASSAY_OK;
+}
+
+assay_status assay_h5_put_dataset(hid_t file, const char *path, hid_t type, int n_dims,
+                                  const int64_t *dims, const void *values)
+{
+    hid_t set;
+    ASSAY_TRY(assay_h5_create_dataset(&set, file, path, type, n_dims, dims, values));
+    return assay_h5_close_dataset(set, file, path);
 }
 
 static hid_t make_table(hid_t file, const char *path, hid_t type, int rank, int64_t width)
