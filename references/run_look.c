@@ -1,12 +1,14 @@
 /*
  * Values as they lie: mapped where a file holds them in one piece and in canonical layout, so that
- * they are read but once, by whoever needs them.
+ * they are read but once, by whoever needs them; unpacked once, on all threads, where they lie in
+ * packed chunks.
  */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/base/wide.h"
+#include "probes/hdf5_chunks.h"
 #include "references/run_private.h"
 
 void assay_run_map(assay_run_file *file)
@@ -33,16 +35,21 @@ static assay_dtype format_of(const assay_source *source)
     return is_here ? dtype : ASSAY_DTYPE_COUNT;
 }
 
-/* Where the file holds the value in one piece and in canonical layout; NULL: it does not. */
+/* Whether the stored numbers are the value, in canonical layout and a format that is known here. */
+static bool is_as_stored(const assay_entry *e)
+{
+    return !e->known && !e->n_parts && !e->second && !e->base && !e->rows &&
+           format_of(&e->source) != ASSAY_DTYPE_COUNT && assay_plan_is_identity(&e->plan);
+}
+
+/* Where the file holds them in one piece; NULL: it does not. */
 static const void *find_mapped(const assay_run *run, const assay_entry *e)
 {
     const assay_source *source = &e->source;
-    assay_dtype dtype = format_of(source);
-    if (e->known || e->n_parts || e->second || e->base || e->rows || dtype == ASSAY_DTYPE_COUNT ||
-        source->info.offset < 0 || !assay_plan_is_identity(&e->plan))
+    if (!is_as_stored(e) || source->info.offset < 0)
         return NULL;
     const assay_run_file *file = &run->files[source->file];
-    size_t at = (size_t)source->info.offset, size = assay_dtype_bytes(dtype),
+    size_t at = (size_t)source->info.offset, size = assay_dtype_bytes(format_of(source)),
            n = (size_t)source->info.count * size;
     if (!file->mapping.bytes || at % size || at > file->mapping.n_bytes ||
         n > file->mapping.n_bytes - at)
@@ -58,19 +65,48 @@ double assay_run_bytes_mapped(const assay_run *run, const assay_seen *seen)
     return (double)e->source.info.count * (double)e->source.info.element_bytes;
 }
 
-/* *out stays empty where the value is not mapped. What the file says of its bytes is left to be
- * proven. */
-static assay_status look_at_map(assay_stored *out, const assay_run *run, const assay_entry *e)
+/* Of packed chunks, side by side; NULL: they are of another kind. */
+static assay_status unpack(void **out, const assay_run *run, const assay_entry *e)
 {
+    const assay_source *source = &e->source;
+    void *data;
+    bool done;
+    *out = NULL;
+    if (!is_as_stored(e) || source->info.element_bytes != assay_dtype_bytes(format_of(source)))
+        return ASSAY_OK;
+    ASSAY_TRY(assay_alloc(&data, (size_t)source->info.count, source->info.element_bytes, "values"));
+    assay_status s =
+        assay_h5_read_chunks(data, &done, run->files[source->file].id, source->path, &source->info);
+    if (s == ASSAY_OK && done)
+        *out = data;
+    else
+        free(data);
+    return s == ASSAY_OK ? s : assay_within(s, "'%s'", run->files[source->file].path);
+}
+
+/* *out stays empty where the value has to be converted. What the file says of its bytes is left to
+ * be proven. */
+static assay_status look_as_stored(assay_stored *out, const assay_run *run, const assay_entry *e)
+{
+    void *owned = NULL;
     const void *data = find_mapped(run, e);
     if (!data)
+        ASSAY_TRY(unpack(&owned, run, e));
+    data = data ? data : owned;
+    if (!data)
         return ASSAY_OK;
-    if (e->source.is_sealed) /* a hash goes through the bytes in their order, by itself */
-        ASSAY_TRY(assay_run_check(run, &e->source, data));
+    if (e->source.is_sealed) { /* a hash goes through the bytes in their order, by itself */
+        assay_status s = assay_run_check(run, &e->source, data);
+        if (s != ASSAY_OK) {
+            free(owned);
+            return s;
+        }
+    }
     if (run->marks_reads)
         assay_run_mark(run, &e->seen);
     *out = (assay_stored){.data = data,
                           .dtype = format_of(&e->source),
+                          .owned = owned,
                           .run = run,
                           .unproven = e->source.is_summed ? &e->seen : NULL};
     return ASSAY_OK;
@@ -95,7 +131,7 @@ assay_status assay_run_look_unproven(assay_stored *out, const assay_run *run,
     assay_stored found = {.dtype = ASSAY_DTYPE_F64};
     int64_t count = 1;
     if (seen->has_values)
-        ASSAY_TRY(look_at_map(&found, run, e));
+        ASSAY_TRY(look_as_stored(&found, run, e));
     if (!found.data) {
         for (int d = 0; d < seen->n_dims; d++)
             count *= seen->dims[d];
@@ -115,9 +151,12 @@ assay_status assay_run_look(assay_stored *out, const assay_run *run, const assay
 {
     assay_stored found;
     ASSAY_TRY(assay_run_look_unproven(&found, run, seen));
-    ASSAY_TRY(assay_stored_prove(&found, NULL)); /* what is owned was proven when it was read */
-    *out = found;
-    return ASSAY_OK;
+    assay_status s = assay_stored_prove(&found, NULL);
+    if (s == ASSAY_OK)
+        *out = found;
+    else
+        assay_stored_clear(&found);
+    return s;
 }
 
 void assay_stored_clear(assay_stored *stored)
@@ -203,14 +242,17 @@ assay_status assay_run_read(double *out, const assay_run *run, const assay_seen 
     assay_stored found = {.dtype = ASSAY_DTYPE_F64};
     int64_t count = 1;
     if (seen->has_values)
-        ASSAY_TRY(look_at_map(&found, run, (const assay_entry *)(const void *)seen));
+        ASSAY_TRY(look_as_stored(&found, run, (const assay_entry *)(const void *)seen));
     if (!found.data)
         return assay_run_read_converted(out, run, seen);
-    ASSAY_TRY(assay_stored_prove(&found, NULL));
+    assay_status s = assay_stored_prove(&found, NULL);
     for (int d = 0; d < seen->n_dims; d++)
         count *= seen->dims[d];
-    const double *values = assay_stored_at(&found, 0, count, out);
-    if (values != out)
-        memcpy(out, values, (size_t)count * sizeof *out);
-    return ASSAY_OK;
+    if (s == ASSAY_OK) {
+        const double *values = assay_stored_at(&found, 0, count, out);
+        if (values != out)
+            memcpy(out, values, (size_t)count * sizeof *out);
+    }
+    assay_stored_clear(&found);
+    return s;
 }
