@@ -49,15 +49,13 @@ static bool read_filters(layout *l, hid_t plist)
     return n >= 0 && n <= MOST_FILTERS;
 }
 
-static bool is_native(hid_t set)
+static bool is_native(hid_t type)
 {
     const hid_t plain[] = {H5T_NATIVE_FLOAT, H5T_NATIVE_DOUBLE, H5T_NATIVE_UINT16,
                            H5T_NATIVE_INT32};
-    hid_t type = H5Dget_type(set);
     bool is = false;
     for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
         is = is || H5Tequal(type, plain[i]) > 0;
-    H5Tclose(type);
     return is;
 }
 
@@ -84,7 +82,7 @@ static bool read_grid(layout *l, hid_t plist)
 static bool read_layout(layout *l, hid_t set)
 {
     hid_t plist = H5Dget_create_plist(set);
-    bool known = plist >= 0 && is_native(set) && read_grid(l, plist) && read_filters(l, plist);
+    bool known = plist >= 0 && read_grid(l, plist) && read_filters(l, plist);
     if (plist >= 0)
         H5Pclose(plist);
     return known;
@@ -230,20 +228,31 @@ static assay_status read_all(uint8_t *out, bool *there, const layout *l, hid_t s
     return s;
 }
 
-assay_status assay_h5_read_chunks(void *out, bool *done, hid_t file, const char *path,
+static assay_status read_set(void *out, hid_t set, hid_t type, const char *path,
+                             const assay_h5_info *info)
+{
+    layout l = {.info = info, .path = path};
+    bool there = read_layout(&l, set);
+    if (there)
+        ASSAY_TRY(read_all(out, &there, &l, set));
+    if (!there && H5Dread(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, out) < 0)
+        return assay_h5_fail(ASSAY_BAD_FILE, "'%s' cannot be read", path);
+    return ASSAY_OK;
+}
+
+assay_status assay_h5_read_stored(void *out, bool *done, hid_t file, const char *path,
                                   const assay_h5_info *info)
 {
     *done = false;
-    if (info->is_virtual || info->count < 1 || info->offset >= 0)
+    if (info->is_virtual || info->count < 1)
         return ASSAY_OK;
     hid_t set = H5Dopen2(file, path, H5P_DEFAULT);
     if (set < 0)
         return assay_h5_fail(ASSAY_BAD_FILE, "dataset '%s' cannot be opened", path);
-    layout l = {.info = info, .path = path};
-    assay_status s = ASSAY_OK;
-    *done = read_layout(&l, set);
-    if (*done)
-        s = read_all(out, done, &l, set);
+    hid_t type = H5Dget_type(set);
+    *done = is_native(type);
+    assay_status s = *done ? read_set(out, set, type, path, info) : ASSAY_OK;
+    H5Tclose(type);
     H5Dclose(set);
     return s;
 }

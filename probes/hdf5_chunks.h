@@ -9,12 +9,12 @@
 #include "probes/hdf5.h"
 
 /*
- * The elements as stored, dense: out has info->count * info->element_bytes bytes. *done false: not
- * of the kind that is known here (chunks through shuffle and deflate, one of them or none, all of
- * them written, numbers as this machine has them), and the library has to read it; out then holds
- * anything. info: of assay_h5_dataset. Fails: ASSAY_BAD_FILE (a chunk is damaged), ASSAY_NO_MEMORY.
+ * The elements as stored, dense: out has info->count * info->element_bytes bytes. *done false: they
+ * are no numbers as this machine has them, or lie in several files; out then holds anything. Chunks
+ * that went through shuffle and deflate, one of them or none, are unpacked here, whatever else
+ * there is by the library. info: of assay_h5_dataset. Fails: ASSAY_BAD_FILE, ASSAY_NO_MEMORY.
  */
-assay_status assay_h5_read_chunks(void *out, bool *done, hid_t file, const char *path,
+assay_status assay_h5_read_stored(void *out, bool *done, hid_t file, const char *path,
                                   const assay_h5_info *info);
 
 #endif

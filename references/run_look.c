@@ -65,7 +65,7 @@ double assay_run_bytes_mapped(const assay_run *run, const assay_seen *seen)
     return (double)e->source.info.count * (double)e->source.info.element_bytes;
 }
 
-/* Of packed chunks, side by side; NULL: they are of another kind. */
+/* What is not in one piece, or not where a number may lie; NULL: it has to be converted. */
 static assay_status unpack(void **out, const assay_run *run, const assay_entry *e)
 {
     const assay_source *source = &e->source;
@@ -76,7 +76,7 @@ static assay_status unpack(void **out, const assay_run *run, const assay_entry *
         return ASSAY_OK;
     ASSAY_TRY(assay_alloc(&data, (size_t)source->info.count, source->info.element_bytes, "values"));
     assay_status s =
-        assay_h5_read_chunks(data, &done, run->files[source->file].id, source->path, &source->info);
+        assay_h5_read_stored(data, &done, run->files[source->file].id, source->path, &source->info);
     if (s == ASSAY_OK && done)
         *out = data;
     else

@@ -1,7 +1,8 @@
 /*
  * How fast two captures are compared, beside a plain loop that adds up squared differences over a
  * fresh mapping of the same files with as many threads. Taken in turns within one run, as
- * audit_rate.h does; page faults are paid by both.
+ * audit_rate.h does; page faults are paid by both. Packed captures are set beside inflating their
+ * chunks, too.
  */
 #ifndef ASSAY_SUITES_COMPARE_RATE_H
 #define ASSAY_SUITES_COMPARE_RATE_H
@@ -19,6 +20,11 @@ typedef struct assay_compare_rate {
     double lowest, highest;    /* of the ratios */
     double cpu_ratio;          /* median of the same in processor time, which others' work on the
                                   machine does not count into */
+    /* of packed captures, else 0: */
+    uint64_t n_inflated;      /* bytes of their chunks, unpacked */
+    double inflate_s;         /* median time of inflating them and no more (inflate_rate.h) */
+    double inflate_ratio;     /* median of inflate_s / compare_s */
+    double inflate_cpu_ratio; /* the same in processor time */
 } assay_compare_rate;
 
 /* n_turns from 1 to ASSAY_COMPARE_RATE_MOST_TURNS. Fails: as assay_run_open and assay_compare_runs;
