@@ -13,10 +13,6 @@
 
 assay_status assay_run_read_kept(assay_entry *e, assay_run *run, hid_t file, const char *path)
 {
-    e->kept = NULL;
-    e->n_kept = 0;
-    if (H5Aexists_by_name(file, path, "rows", H5P_DEFAULT) <= 0)
-        return ASSAY_OK;
     return assay_run_ids_attr(&e->kept, &e->n_kept, run, file, path, "rows");
 }
 
