@@ -238,6 +238,8 @@ static void apply(assay_check_options *o, const assay_checklist *list,
     o->n_ranks = run->ranks > 0 ? (int)run->ranks : o->n_ranks;
     o->chunk = run->chunk >= 0 ? (int)run->chunk : o->chunk;
     o->time_budget_s = isnan(run->time_budget_s) ? o->time_budget_s : run->time_budget_s;
+    o->budget_bytes =
+        run->budget_mb > 0 ? (int64_t)fmin(run->budget_mb * 1e6, 1e18) : o->budget_bytes;
     o->rows = (const char *const *)run->checks.items;
     o->n_rows = run->checks.n;
     o->wanted_prompts = (const char *const *)run->prompts.items;

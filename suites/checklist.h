@@ -29,7 +29,7 @@
 typedef struct assay_checklist_run {
     char *model, *reference, *twin, *against, *profile, *backend, *path, *dtype; /* NULL: not set */
     int64_t ranks, chunk;                                                        /* -1: not set */
-    double time_budget_s, max_kl_mean, max_kl, min_top1, min_top5;               /* NaN: not set */
+    double time_budget_s, budget_mb, max_kl_mean, max_kl, min_top1, min_top5;    /* NaN: not set */
     assay_strings checks, require, prompts; /* empty: not set */
 } assay_checklist_run;
 
