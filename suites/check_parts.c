@@ -46,6 +46,16 @@ out:
     return s;
 }
 
+/* A layer that is beyond the budget alone is captured all the same: less cannot be diagnosed. */
+static assay_status tell_largest(int64_t largest, const assay_check_context *c, int64_t budget)
+{
+    if (largest <= budget)
+        return ASSAY_OK;
+    return assay_strings_add(&c->result->notes,
+                             "the budget was not kept: values of one layer take up to %.3g MB",
+                             (double)largest * 1e-6);
+}
+
 assay_status assay_check_diagnose_layers(int64_t *n_judged, int *n_parts, assay_check_context *c,
                                          const bool *layers, bool head, const assay_knobs *knobs)
 {
@@ -54,6 +64,7 @@ assay_status assay_check_diagnose_layers(int64_t *n_judged, int *n_parts, assay_
     int first = c->result->n_findings, first_note = c->result->notes.n;
     int64_t budget = c->options->budget_bytes / c->options->n_ranks;
     part p = {.n = 0};
+    int64_t largest = 0;
     *n_judged = 0;
     *n_parts = 0;
     for (int i = 0; i <= st->n_layers; i++) {
@@ -67,6 +78,7 @@ assay_status assay_check_diagnose_layers(int64_t *n_judged, int *n_parts, assay_
         if (!is_wanted)
             continue;
         p.n_bytes += n_bytes;
+        largest = n_bytes > largest ? n_bytes : largest;
         p.head = is_end;
         if (!is_end)
             p.layers[i] = true;
@@ -76,6 +88,7 @@ assay_status assay_check_diagnose_layers(int64_t *n_judged, int *n_parts, assay_
         ASSAY_TRY(diagnose_part(n_judged, c, &p, knobs));
         ++*n_parts;
     }
+    ASSAY_TRY(tell_largest(largest, c, budget));
     ASSAY_TRY(assay_result_join_findings(c->result, first));
     assay_result_join_notes(c->result, first_note);
     return ASSAY_OK;
