@@ -59,6 +59,8 @@ ASSAY_WIDEST_INT static void sum_masked_row(assay_row_sums *out, const float *go
     finish(out, &s, got, ref, i, n, true);
 }
 
+enum { AHEAD = 512 }; /* elements */
+
 /* The words of both sides are mixed between the sums: neither waits for the other. */
 ASSAY_WIDEST_INT static void sum_and_prove_row(assay_row_sums *out, assay_row_proof *proof,
                                                const float *got, const float *ref, int64_t first,
@@ -70,6 +72,8 @@ ASSAY_WIDEST_INT static void sum_and_prove_row(assay_row_sums *out, assay_row_pr
     assay_mix_begin(&at, &step, first / 2);
     for (; i + ASSAY_LANES_F32 <= n; i += ASSAY_LANES_F32) {
         assay_u64s g, r;
+        __builtin_prefetch(got + i + AHEAD); /* the processor's own stops at the end of a page */
+        __builtin_prefetch(ref + i + AHEAD);
         memcpy(&g, got + i, sizeof g);
         memcpy(&r, ref + i, sizeof r);
         g += at;
