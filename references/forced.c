@@ -268,18 +268,17 @@ static assay_status add_score_noise(double *rounded, const double *expected, ass
     return s;
 }
 
-/* Values known by their sketch, on inputs that are: what rounding makes of one is not small by
- * luck. */
-static void widen(assay_forced *f, const assay_judged *j, int64_t n)
+void assay_forced_widen(assay_forced *f, const assay_judged *j, int64_t n, double by)
 {
     for (int64_t r = 0, cols = n / j->n_rows; r < j->n_rows; r++) {
         double size = 0;
         for (int64_t i = r * cols; i < (r + 1) * cols; i++)
             size += isfinite(f->expected[i]) ? f->expected[i] * f->expected[i] : 0;
-        double off = j->seen->unsure * sqrt(size / (double)cols);
+        double off = by * sqrt(size / (double)cols);
         for (int64_t i = r * cols; i < (r + 1) * cols; i++) {
             double d = f->rounded[i] - f->expected[i];
-            f->rounded[i] = f->expected[i] + copysign(sqrt(d * d + off * off), d);
+            if (isfinite(d)) /* masked scores stay what they are */
+                f->rounded[i] = f->expected[i] + copysign(sqrt(d * d + off * off), d);
         }
     }
 }
@@ -317,7 +316,7 @@ assay_status assay_forced_hold(assay_forced *f, int index)
         ASSAY_TRY(add_score_noise(f->rounded, f->expected, f, j, &at, n, &f->rounding, false));
     }
     if (j->seen->unsure > 0 && !f->shadows && !j->is_ids)
-        widen(f, j, n);
+        assay_forced_widen(f, j, n, j->seen->unsure);
     if (!j->seen->has_values)
         ASSAY_TRY(assay_forced_guess(f, j, n));
     /* what the pool says of this value: the noise is not looked at */

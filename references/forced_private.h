@@ -47,6 +47,8 @@ assay_status assay_forced_next(assay_judged **out, assay_forced *f, int prompt, 
                                const assay_seen *seen);
 /* got, expected and rounded of a judged value into f. */
 assay_status assay_forced_hold(assay_forced *f, int index);
+/* `rounded` is as far from expected as it is, and by this much of each row's size besides. */
+void assay_forced_widen(assay_forced *f, const assay_judged *j, int64_t n, double by);
 void assay_forced_shape_of(assay_judged *j, assay_forced *f, int64_t n);
 void assay_forced_describe_interval(assay_judged *j, assay_forced *f);
 /* What the values of a sketch may have been, into f->got. */

@@ -56,6 +56,8 @@ assay_status assay_diagnosis_walk(assay_result *result, assay_run *run, assay_or
     if (w.n_sketches == 0)
         return assay_fail(ASSAY_CANNOT_JUDGE, "%s: none of its sketches can be judged",
                           assay_run_about(run)->path);
+    if (w.n_behind > 0)
+        result->inconclusive = true;
     return assay_strings_add(
         &result->notes, "judged from sketches: the values of %lld of %lld are known by theirs%s",
         (long long)w.n_known, (long long)w.n_sketches,

@@ -70,6 +70,22 @@ START_TEST(sketches_of_healthy_runs_are_clean)
 }
 END_TEST
 
+/* A value at the border between two stored ones is stored as either, far from float32's noise. */
+START_TEST(sketches_of_healthy_runs_with_a_coarse_cache_are_clean)
+{
+    static const assay_cache_type types[] = {ASSAY_CACHE_F16, ASSAY_CACHE_Q8_0, ASSAY_CACHE_F8E4M3};
+    open_campaign();
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        assay_trial t = {.path = i % 2 ? ASSAY_PATH_LATENT : ASSAY_PATH_EXPANDED,
+                         .n_new = 2,
+                         .run = {.cache = types[i]}};
+        assay_outcome o = try_it(&t);
+        ck_assert_msg(o.n_findings == 0, "cache %zu: %s", i, o.first);
+    }
+    assay_campaign_free(campaign);
+}
+END_TEST
+
 static void expect_named(const char *kind, int layer, bool latent, assay_dtype dtype)
 {
     assay_trial t = {.n_plants = 1,
@@ -102,11 +118,13 @@ START_TEST(wrong_constants_masks_and_buffers_are_named_from_sketches)
     expect_named("mask-shift", 1, false, ASSAY_DTYPE_F32);
     expect_named("phantom-previous", 3, false, ASSAY_DTYPE_BF16);
     expect_named("norm-sum", 3, false, ASSAY_DTYPE_BF16);
+    expect_named("token-shift", -1, false, ASSAY_DTYPE_F32);
     assay_campaign_free(campaign);
 }
 END_TEST
 
 EXPECT_MAIN("sketch_faults", both_founding_faults_are_named_in_one_run_of_sketches,
             sketches_of_healthy_runs_are_clean,
+            sketches_of_healthy_runs_with_a_coarse_cache_are_clean,
             exchanged_blocks_heads_and_slices_are_named_from_sketches,
             wrong_constants_masks_and_buffers_are_named_from_sketches)
