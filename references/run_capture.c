@@ -169,9 +169,9 @@ static assay_status describe(assay_entry *e, reader *r, hid_t set, const char *p
     ASSAY_TRY(read_source(e, r, set, path));
     ASSAY_TRY(read_counts(&e->seen, set, path));
     ASSAY_TRY(read_floors(&e->seen, set, path));
-    /* A tier that kept some rows only: statistics, as far as judging goes. */
-    e->seen.has_values =
-        H5Aexists(set, "rows") <= 0 && (!e->source.info.is_virtual || e->source.info.has_sources);
+    ASSAY_TRY(assay_run_read_kept(e, r->run, set, path));
+    e->seen.is_rescaled = H5Aexists(set, "rescaled") > 0;
+    e->seen.has_values = !e->source.info.is_virtual || e->source.info.has_sources;
     if (e->source.info.is_virtual && !e->source.info.has_sources)
         ASSAY_TRY(assay_run_add_note(r->run, "%s: a rank's file is missing", path));
     e->source.path = (char *)path;

@@ -17,7 +17,7 @@ try() {
     assay check $model --list "$scratch/ours.yaml" --plant file-order:layer=3 --report "$scratch/report" >"$scratch/out"
     echo "$1 until $2: $?"
     head -1 "$scratch/out" | cut -d';' -f1,2
-    grep -A1 -E "^(ops|accept) " "$scratch/out" | norm
+    grep -A1 -E "^(ops|accept) " "$scratch/out" | norm | tr -s " "
     grep -oE '<testcase [^>]*name="(ops|accept)"[^>]*>(<(skipped|failure))?' "$scratch/report/junit.xml" | sed 's/ time="[^"]*"//'
 }
 try 'blk.3.attn.*' 2999-01-31
