@@ -35,8 +35,9 @@ typedef struct assay_conventions {
 typedef struct assay_model_options {
     int first_layer, last_layer; /* only these layers' tensors are touched; 0, -1: all */
     assay_conventions conventions;
-    /* Decoded weights are kept in memory while all of them fit in so many bytes, else decoded at
-     * each use. 0: 4 GiB; -1: never kept. */
+    /* Decoded weights that products do not take from their blocks (engine/README.md) are kept in
+     * memory while all of the model's fit in so many bytes, else decoded at each use. 0: 4 GiB; -1:
+     * never kept. */
     int64_t keep_bytes;
 } assay_model_options;
 

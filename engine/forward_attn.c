@@ -6,10 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/crew.h"
 #include "engine/forward.h"
 #include "engine/ops/attention_split.h"
 #include "engine/ops/linear.h"
 #include "engine/ops/pointwise.h"
+#include "engine/quant.h"
 
 enum { FEW_ROWS = 4 }; /* of a step */
 
@@ -100,38 +102,65 @@ static assay_status kv_b_of(const float **out, assay_engine *e, int layer)
     return assay_bent_kv_b(&bent, out, e, layer, *out);
 }
 
-/* Key rows of one head, from its k_b [L, N] as the file has it. */
-static assay_status keys_of_head(assay_engine *e, assay_rows y, assay_rows latent,
-                                 const assay_weight *k_b, int64_t head)
+/* Key and value rows of all heads, from k_b and v_b as the file has them. */
+typedef struct parts_job {
+    assay_rows y, latent;
+    const assay_weight *k_b, *v_b;
+    int64_t nope, value, first_head;
+    float *memory; /* [member][n_floats] */
+    int64_t n_floats;
+} parts_job;
+
+static void decode_head(float *out, const assay_weight *w, int64_t head, int64_t n_rows)
 {
-    float *rows;
-    ASSAY_TRY(assay_scratch(&rows, e, (size_t)(latent.width * y.width)));
-    ASSAY_TRY(
-        assay_model_decode_rows(rows, k_b, head * latent.width, latent.width, e->options.dtype));
-    assay_product_t(e, y, latent, rows, y.width, false);
+    const assay_quant *quant = assay_quant_find(w->info->type);
+    int64_t row_bytes = assay_quant_bytes(quant, w->width);
+    quant->decode(out, (const char *)w->info->data + head * n_rows * row_bytes, n_rows * w->width);
+}
+
+/* k_b [L, N] is multiplied as it lies, v_b [V, L] from the other side. */
+static void rows_of_head(void *user, int64_t h, int member)
+{
+    const parts_job *j = user;
+    float *rows = j->memory + member * j->n_floats;
+    int64_t rank = j->latent.width, at = h * (j->nope + j->value);
+    assay_rows keys = assay_rows_columns(j->y, at, j->nope);
+    decode_head(rows, j->k_b, j->first_head + h, rank);
+    for (int64_t t = 0; t < keys.n; t++)
+        assay_op_linear_t(assay_rows_of(keys.at + t * keys.stride, 1, j->nope),
+                          assay_rows_of(j->latent.at + t * j->latent.stride, 1, rank), rows,
+                          j->nope, false);
+    decode_head(rows, j->v_b, j->first_head + h, j->value);
+    assay_op_linear_alone(assay_rows_columns(j->y, at + j->nope, j->value), j->latent, rows, rank,
+                          false);
+}
+
+static assay_status few_rows_from_parts(assay_engine *e, assay_rows y, assay_rows latent,
+                                        const assay_weight *k_b, const assay_weight *v_b,
+                                        int64_t first)
+{
+    int64_t n = e->hp->d_nope, v = e->hp->d_value;
+    parts_job j = {y, latent, k_b, v_b, n, v, first, NULL, latent.width * (n > v ? n : v)};
+    ASSAY_TRY(assay_scratch(&j.memory, e, (size_t)(e->options.n_threads * j.n_floats)));
+    assay_crew_run(rows_of_head, &j, e->part.n_head, e->options.n_threads);
     return ASSAY_OK;
 }
 
-/* Key and value rows of all heads, from k_b and v_b. The transposed key half is put together once
- * where many rows of the step make up for it. */
+/* The transposed key half is put together once where many rows of the step make up for it. */
 static assay_status rows_from_parts(assay_engine *e, assay_rows y, assay_rows latent,
                                     const assay_weight *k_b, const assay_weight *v_b, int layer)
 {
     int64_t n = e->hp->d_nope, v = e->hp->d_value, b = n + v, rank = latent.width;
     int64_t first = assay_part_of_weight(e, ASSAY_ROLE_ATTN_KV_B, layer).head;
-    const float *w = NULL;
-    if (y.n > FEW_ROWS)
-        ASSAY_TRY(kv_b_of(&w, e, layer));
+    const float *w;
+    if (y.n <= FEW_ROWS)
+        return few_rows_from_parts(e, y, latent, k_b, v_b, first);
+    ASSAY_TRY(kv_b_of(&w, e, layer));
     for (int64_t h = 0; h < e->part.n_head; h++) {
-        int64_t head = first + h;
-        assay_rows keys = assay_rows_columns(y, h * b, n);
-        assay_rows values = assay_rows_columns(y, h * b + n, v);
-        if (w)
-            assay_product(e, keys, latent, w + head * b * rank, rank, false);
-        else
-            ASSAY_TRY(keys_of_head(e, keys, latent, k_b, head));
-        ASSAY_TRY(assay_linear_streaming(e, values, latent, v_b,
-                                         (assay_slice){head * v, v, 0, rank}, false));
+        assay_product(e, assay_rows_columns(y, h * b, n), latent, w + (first + h) * b * rank, rank,
+                      false);
+        ASSAY_TRY(assay_linear_streaming(e, assay_rows_columns(y, h * b + n, v), latent, v_b,
+                                         (assay_slice){(first + h) * v, v, 0, rank}, false));
     }
     return ASSAY_OK;
 }

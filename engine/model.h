@@ -3,9 +3,9 @@
  *
  * Every tensor of the file must be of a known role that the architecture has in that layer, with
  * exactly that shape; what the architecture knows and the engine does not run (blocks that predict
- * further tokens, indexers of layers that reuse a selection) is set aside. Decoded values are kept
- * while all of the model's fit in the budget; else they are decoded block by block into scratch
- * memory at each use, so memory does not grow with the model.
+ * further tokens, indexers of layers that reuse a selection) is set aside. Decoded values that
+ * are asked for are kept while all of the model's fit in the budget; else they are decoded block by
+ * block into scratch memory at each use, so memory does not grow with the model.
  */
 #ifndef ASSAY_ENGINE_MODEL_H
 #define ASSAY_ENGINE_MODEL_H

@@ -5,7 +5,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-enum { MOST_MEMBERS = 64, SPINS = 1500, SPINS_OF_CALLER = 4000 };
+enum { MOST_MEMBERS = 64, SPINS = 600, SPINS_OF_CALLER = 4000 };
 
 /*
  * The job's state is one word: pieces, the next piece, members. Who exchanges the word for one with

@@ -4,7 +4,7 @@
  * A team of OpenMP ends when every member has arrived, those too that the system has yet to wake:
  * on a busy machine a product of 10 us then takes a time slice. Here the caller takes pieces until
  * none is left, members that are awake take some as well, and only pieces under way are waited for.
- * A member without work looks for some for about 30 us, then sleeps.
+ * A member without work looks for some for about 15 us, then sleeps.
  */
 #ifndef ASSAY_ENGINE_BASE_CREW_H
 #define ASSAY_ENGINE_BASE_CREW_H
