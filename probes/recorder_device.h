@@ -1,9 +1,10 @@
 /*
- * Recorders on a device: statistics (and sketches) of every buffer of a step, as probes/recorder.h
- * defines them, queued behind the step on its own stream. One launch for the statistics of all
- * buffers, one more for their sketches; nothing waits for the host, and under graph capture they
- * are part of the graph. Each step's results go into a ring in device memory, to be read when the
- * caller likes, as long as the ring has not come round.
+ * Recorders on a device: what each tier of probes/recorder.def keeps of every buffer of a step,
+ * queued behind the step on its own stream. One launch for the statistics of all buffers, one more
+ * for their sketches, or for the copy of their rows; nothing waits for the host, and under graph
+ * capture they are part of the graph. Each step's results go into a ring in device memory, to be
+ * read when the caller likes, as long as the ring has not come round. (The ring of `full` holds
+ * every buffer as large as it can become, once per step.)
  *
  * Sums are taken per chunk of a buffer and then over chunks in order: the same bits for the same
  * buffer, eager or replayed; against the host they differ by rounding in float64 (counts, extremes
@@ -19,6 +20,13 @@
 
 typedef struct assay_recorder_device assay_recorder_device;
 
+typedef enum { /* as in recorder.def */
+               ASSAY_DEVICE_STATS,
+               ASSAY_DEVICE_SKETCH,
+               ASSAY_DEVICE_ROWS,
+               ASSAY_DEVICE_FULL
+} assay_device_tier;
+
 typedef struct assay_device_recorded {
     assay_point point;
     int layer;
@@ -26,10 +34,15 @@ typedef struct assay_device_recorded {
     int64_t first_bad;   /* row-major index of the first element that is not finite; -1: none */
     int64_t n_groups;    /* of the sketch; 0: none */
     const float *sketch; /* [n_groups, ASSAY_SKETCH_N], valid until the next read */
+    const void *values; /* [n_kept, width] float32 or (points of ids) int32, likewise; NULL: none */
+    int64_t n_kept, width;
+    int64_t n_rows; /* of the step; of `rows`, where there are more than n_kept, the first two and
+                       the last two are kept */
 } assay_device_recorded;
 
 /* ring: steps whose results are kept. */
-assay_status assay_recorder_device_new(assay_recorder_device **out, bool with_sketch, int ring);
+assay_status assay_recorder_device_new(assay_recorder_device **out, assay_device_tier tier,
+                                       int ring);
 void assay_recorder_device_free(assay_recorder_device *recorder);
 assay_status assay_recorder_device_tap(void *recorder, const assay_device_table *table);
 

@@ -7,10 +7,11 @@ static assay_status absent(void)
                                        "(configure with the preset 'cuda')");
 }
 
-assay_status assay_recorder_device_new(assay_recorder_device **out, bool with_sketch, int ring)
+assay_status assay_recorder_device_new(assay_recorder_device **out, assay_device_tier tier,
+                                       int ring)
 {
     (void)out;
-    (void)with_sketch;
+    (void)tier;
     (void)ring;
     return absent();
 }

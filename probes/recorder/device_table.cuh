@@ -21,7 +21,10 @@ struct table_entry {
     int64_t chunk;                 /* elements in one */
     int32_t first_piece, n_pieces; /* of the sketch: pieces of a group, over all groups */
     int32_t n_groups, first_group;
+    int64_t first_value; /* of the rows that are kept; of one step */
 };
+
+#define TABLE_ENDS 2 /* rows at either end that the tier `rows` keeps */
 
 /* The entry's shape in this step. counts: rows, keys; NULL: as large as it can become. */
 __device__ __forceinline__ void table_shape(int64_t *rows, int64_t *width, const table_entry &e,
@@ -98,6 +101,13 @@ assay_status device_stats_queue(void *stream, device_stats *results, device_stat
 assay_status device_sketch_queue(void *stream, float *results, double *partial, int *arrived,
                                  const table_entry *entries, int n, int n_pieces, int n_groups,
                                  const int32_t *counts, const int *step, int ring);
+
+/* Rows: values[ring slot][n_values], each entry's from first_value on, as wide as they are in this
+ * step; shapes[ring slot][2] = rows and keys of the step. all: every row; else those at the ends.
+ * One launch. */
+assay_status device_rows_queue(void *stream, uint32_t *values, int64_t n_values, int32_t *shapes,
+                               const table_entry *entries, int n, bool all, const int32_t *counts,
+                               const int *step, int ring);
 
 #define SKETCH_PIECE 4096 /* elements of a group that one block takes */
 

@@ -17,21 +17,25 @@ extern "C" {
 struct table {
     int64_t id;
     int n, n_chunks, n_pieces, n_groups;
+    int64_t n_values; /* rows that are kept of one step */
     table_entry *host;
     assay_point *points;
     int *layers;
     void *entries, *results, *partial, *arrived;
     void *sketches, *sketch_partial, *sketch_arrived;
+    void *values, *shapes;
 };
 
 struct assay_recorder_device {
-    bool with_sketch;
+    assay_device_tier tier;
     int ring;
     void *step; /* device: int, steps queued so far */
     table tables[MOST_TABLES];
     int n_tables, last;
     device_stats *fetched;
     float *fetched_sketches;
+    uint32_t *fetched_values;
+    int32_t fetched_shape[2]; /* rows and keys of the step */
     assay_device_recorded *out;
     int out_room;
 };
@@ -42,12 +46,18 @@ static __global__ void count_step(int *step)
     ++*step;
 }
 
-assay_status assay_recorder_device_new(assay_recorder_device **out, bool with_sketch, int ring)
+static bool keeps_rows(const assay_recorder_device *r)
+{
+    return r->tier == ASSAY_DEVICE_ROWS || r->tier == ASSAY_DEVICE_FULL;
+}
+
+assay_status assay_recorder_device_new(assay_recorder_device **out, assay_device_tier tier,
+                                       int ring)
 {
     assay_recorder_device *r;
     int minus_one = -1;
     ASSAY_TRY(assay_alloc(&r, 1, sizeof *r, "recorder"));
-    r->with_sketch = with_sketch;
+    r->tier = tier;
     r->ring = ring < 1 ? 1 : ring;
     r->last = -1;
     assay_status s = assay_cuda_alloc(&r->step, sizeof(int), "recorder");
@@ -65,8 +75,8 @@ assay_status assay_recorder_device_new(assay_recorder_device **out, bool with_sk
 
 static void clear(table *t)
 {
-    void *memory[] = {t->entries,  t->results,        t->partial,       t->arrived,
-                      t->sketches, t->sketch_partial, t->sketch_arrived};
+    void *memory[] = {t->entries,        t->results,        t->partial, t->arrived, t->sketches,
+                      t->sketch_partial, t->sketch_arrived, t->values,  t->shapes};
     for (void *m : memory)
         assay_cuda_free(m);
     free(t->host);
@@ -84,6 +94,7 @@ void assay_recorder_device_free(assay_recorder_device *r)
     assay_cuda_free(r->step);
     free(r->fetched);
     free(r->fetched_sketches);
+    free(r->fetched_values);
     free(r->out);
     free(r);
 }
@@ -94,9 +105,12 @@ static int64_t ceiling(int64_t a, int64_t b)
 }
 
 /* Adds what the kernels need to know beyond the shape. */
-static void lay_out(table *t, table_entry *e)
+static void lay_out(table *t, table_entry *e, assay_device_tier tier)
 {
     int64_t n = e->rows * e->width;
+    int64_t most = tier == ASSAY_DEVICE_FULL ? e->rows : 2 * TABLE_ENDS;
+    e->first_value = t->n_values;
+    t->n_values += (e->rows < most ? e->rows : most) * e->width;
     e->chunk = CHUNK;
     while (ceiling(n, e->chunk) > MOST_CHUNKS)
         e->chunk *= 2;
@@ -147,7 +161,12 @@ static assay_status upload(table *t, const assay_recorder_device *r, void *strea
     ASSAY_TRY(zeroed(&t->results, ring * n * sizeof(device_stats), stream));
     ASSAY_TRY(zeroed(&t->partial, static_cast<size_t>(t->n_chunks) * sizeof(device_stats), stream));
     ASSAY_TRY(zeroed(&t->arrived, n * sizeof(int), stream));
-    if (!r->with_sketch)
+    if (keeps_rows(r)) {
+        ASSAY_TRY(zeroed(&t->shapes, 2 * ring * sizeof(int32_t), stream));
+        return assay_cuda_alloc(
+            &t->values, ring * static_cast<size_t>(t->n_values) * sizeof(uint32_t), "recorder");
+    }
+    if (r->tier != ASSAY_DEVICE_SKETCH)
         return ASSAY_OK;
     ASSAY_TRY(zeroed(&t->sketches, ring * numbers, stream));
     ASSAY_TRY(zeroed(&t->sketch_partial,
@@ -170,7 +189,7 @@ static assay_status add(table *t, const assay_recorder_device *r, const assay_de
         t->host[t->n] = entry_of(event);
         t->points[t->n] = event->point;
         t->layers[t->n] = event->layer;
-        lay_out(t, &t->host[t->n++]);
+        lay_out(t, &t->host[t->n++], r->tier);
     }
     return upload(t, r, from->stream);
 }
@@ -205,7 +224,11 @@ static assay_status queue(assay_recorder_device *r, table *t, const int32_t *cou
     ASSAY_TRY(device_stats_queue(
         stream, static_cast<device_stats *>(t->results), static_cast<device_stats *>(t->partial),
         static_cast<int *>(t->arrived), entries, t->n, t->n_chunks, counts, step, r->ring));
-    if (!r->with_sketch)
+    if (keeps_rows(r))
+        return device_rows_queue(stream, static_cast<uint32_t *>(t->values), t->n_values,
+                                 static_cast<int32_t *>(t->shapes), entries, t->n,
+                                 r->tier == ASSAY_DEVICE_FULL, counts, step, r->ring);
+    if (r->tier != ASSAY_DEVICE_SKETCH)
         return ASSAY_OK;
     return device_sketch_queue(stream, static_cast<float *>(t->sketches),
                                static_cast<double *>(t->sketch_partial),
@@ -219,6 +242,34 @@ assay_status assay_recorder_device_tap(void *recorder, const assay_device_table 
     table *t;
     ASSAY_TRY(find(&t, r, from));
     return queue(r, t, from->n_rows, from->stream);
+}
+
+static assay_status fetch_rows(assay_recorder_device *r, table *t, int slot)
+{
+    size_t n = static_cast<size_t>(t->n_values);
+    free(r->fetched_values);
+    r->fetched_values = nullptr;
+    ASSAY_TRY(assay_alloc(&r->fetched_values, n, sizeof *r->fetched_values, "recorder"));
+    ASSAY_TRY(assay_cuda_to_host(nullptr, r->fetched_shape,
+                                 static_cast<int32_t *>(t->shapes) + 2 * slot,
+                                 sizeof r->fetched_shape));
+    return assay_cuda_to_host(nullptr, r->fetched_values,
+                              static_cast<uint32_t *>(t->values) + static_cast<size_t>(slot) * n,
+                              n * sizeof(uint32_t));
+}
+
+/* What the tier kept of an entry, in the shape of its step: as table_shape() has it. */
+static void show_rows(assay_device_recorded *out, const assay_recorder_device *r,
+                      const table_entry *e)
+{
+    int64_t rows = r->fetched_shape[0], keys = r->fetched_shape[1];
+    out->n_rows = rows < e->rows ? rows : e->rows;
+    bool by_keys =
+        e->width_rule == WIDTH_KEYS || (e->width_rule == WIDTH_AT_MOST_KEYS && keys < e->width);
+    out->width = by_keys && keys < INT32_MAX ? keys : e->width;
+    bool all = r->tier == ASSAY_DEVICE_FULL || out->n_rows < 2 * TABLE_ENDS;
+    out->n_kept = all ? out->n_rows : 2 * TABLE_ENDS;
+    out->values = r->fetched_values + e->first_value;
 }
 
 static assay_status fetch(assay_recorder_device *r, table *t, int slot)
@@ -237,7 +288,9 @@ static assay_status fetch(assay_recorder_device *r, table *t, int slot)
         assay_cuda_to_host(nullptr, r->fetched,
                            static_cast<device_stats *>(t->results) + static_cast<size_t>(slot) * n,
                            n * sizeof *r->fetched));
-    if (r->with_sketch) {
+    if (keeps_rows(r))
+        ASSAY_TRY(fetch_rows(r, t, slot));
+    if (r->tier == ASSAY_DEVICE_SKETCH) {
         ASSAY_TRY(assay_alloc(&r->fetched_sketches, groups, sizeof(float), "recorder"));
         ASSAY_TRY(assay_cuda_to_host(nullptr, r->fetched_sketches,
                                      static_cast<float *>(t->sketches) +
@@ -264,14 +317,19 @@ assay_status assay_recorder_device_read(const assay_device_recorded **out, int *
     ASSAY_TRY(fetch(r, t, (step - back) % r->ring));
     for (int i = 0; i < t->n; i++) {
         const table_entry *e = &t->host[i];
-        r->out[i] = {t->points[i],
-                     t->layers[i],
-                     r->fetched[i].stats,
-                     r->fetched[i].first_bad,
-                     r->with_sketch ? e->n_groups : 0,
-                     r->with_sketch ? r->fetched_sketches +
-                                          static_cast<int64_t>(e->first_group) * ASSAY_SKETCH_N
-                                    : nullptr};
+        assay_device_recorded *to = &r->out[i];
+        *to = {};
+        to->point = t->points[i];
+        to->layer = t->layers[i];
+        to->stats = r->fetched[i].stats;
+        to->first_bad = r->fetched[i].first_bad;
+        if (keeps_rows(r))
+            show_rows(to, r, e);
+        if (r->tier == ASSAY_DEVICE_SKETCH) {
+            to->n_groups = e->n_groups;
+            to->sketch =
+                r->fetched_sketches + static_cast<int64_t>(e->first_group) * ASSAY_SKETCH_N;
+        }
     }
     *out = r->out;
     *n = t->n;

@@ -123,7 +123,8 @@ static assay_status with_recorder(double *ms, assay_engine *engine, int n_vocab,
 {
     assay_recorder_device *recorder;
     int32_t last;
-    ASSAY_TRY(assay_recorder_device_new(&recorder, sketch, 2));
+    ASSAY_TRY(
+        assay_recorder_device_new(&recorder, sketch ? ASSAY_DEVICE_SKETCH : ASSAY_DEVICE_STATS, 2));
     assay_status s = assay_device_run_as(engine, true, assay_recorder_device_tap, recorder);
     if (s == ASSAY_OK)
         s = decode_ms(ms, &last, engine, n_vocab, n_steps);

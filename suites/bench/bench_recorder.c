@@ -64,7 +64,7 @@ static assay_status measure(double *share)
     ASSAY_TRY(assay_cuda_event_new(&to, true));
     ASSAY_TRY(assay_cuda_alloc(&memory, (size_t)N_FLOATS * 4, "4 GB"));
     ASSAY_TRY(fill(memory, stream));
-    ASSAY_TRY(assay_recorder_device_new(&recorder, false, 2));
+    ASSAY_TRY(assay_recorder_device_new(&recorder, ASSAY_DEVICE_STATS, 2));
     ASSAY_TRY(assay_recorder_device_one(&seen, recorder, memory, N_FLOATS, stream));
     for (int i = 0; i < N_RUNS; i++) {
         ASSAY_TRY(assay_recorder_device_plain_sum(&sum, memory, N_FLOATS, stream, &plain[i]));

@@ -19,6 +19,7 @@ typedef struct setting {
     assay_tap_fn *tap;
     void *tap_user;
     assay_path path;
+    int n_steps; /* of decoding; 0: N_STEPS, -1: none */
 } setting;
 
 static void forward(assay_engine *engine, const int32_t *positions, const int32_t *sequences, int n,
@@ -58,7 +59,7 @@ static float *run(assay_model *model, const setting *s)
         }
         forward(engine, positions, sequences, lengths[q], n_vocab, NULL);
     }
-    for (int i = 0; i < N_STEPS; i++) {
+    for (int i = 0; i < N_STEPS && s->n_steps >= 0; i++) {
         for (int q = 0; q < N_SEQUENCES; q++) {
             positions[q] = lengths[q]++;
             sequences[q] = q;
@@ -70,7 +71,7 @@ static float *run(assay_model *model, const setting *s)
     }
     assay_device_counts counts;
     EXPECT_OK(assay_device_counts_of(&counts, engine));
-    if (s->use_graph)
+    if (s->use_graph && s->n_steps >= 0)
         ck_assert_int_ge(counts.n_replays, N_STEPS - 2);
     assay_engine_free(engine);
     return logits;
@@ -90,11 +91,11 @@ START_TEST(gpu_replay_equals_eager_bit_for_bit_with_probes_on_and_off)
     for (int path = 0; path < 2; path++) {
         setting s = {.path = (assay_path)path};
         float *eager = run(model, &s);
-        for (int probes = 0; probes < 3; probes++) {
+        for (int probes = 0; probes < 5; probes++) {
             assay_recorder_device *recorder = NULL;
             setting g = {.path = (assay_path)path, .use_graph = true, .moves = true};
             if (probes)
-                EXPECT_OK(assay_recorder_device_new(&recorder, probes == 2, 4));
+                EXPECT_OK(assay_recorder_device_new(&recorder, (assay_device_tier)(probes - 1), 4));
             g.recorder = recorder;
             float *replay = run(model, &g);
             ck_assert_msg(same(model, eager, replay), "path %d, probes %d: bits differ", path,
@@ -191,7 +192,7 @@ START_TEST(gpu_recorders_give_the_host_s_numbers_eager_and_replayed)
         const assay_device_recorded *got;
         int n;
         assay_recorder_device *recorder;
-        EXPECT_OK(assay_recorder_device_new(&recorder, true, 4));
+        EXPECT_OK(assay_recorder_device_new(&recorder, ASSAY_DEVICE_SKETCH, 4));
         setting s = {.use_graph = use_graph, .recorder = recorder, .tap = keep, .tap_user = host};
         free(run(model, &s));
         EXPECT_OK(assay_recorder_device_read(&got, &n, recorder, 0));
@@ -209,6 +210,87 @@ START_TEST(gpu_recorders_give_the_host_s_numbers_eager_and_replayed)
 }
 END_TEST
 
+/* Values that the tap shows in the last step. */
+typedef struct host_values {
+    int n;
+    uint32_t *values[1024];
+    int64_t rows[1024], widths[1024], step;
+} host_values;
+
+static assay_status keep_values(void *user, const assay_tap_event *event)
+{
+    host_values *h = user;
+    const assay_buffer *b = event->buffer;
+    for (int i = 0; event->step != h->step && i < h->n; i++)
+        free(h->values[i]);
+    if (event->step != h->step)
+        h->n = 0;
+    h->step = event->step;
+    if (assay_point_at(event->point)->axes[0] != 'T')
+        return ASSAY_OK;
+    ck_assert_int_lt(h->n, 1024);
+    size_t bytes = (size_t)assay_buffer_count(b) * sizeof(uint32_t);
+    h->rows[h->n] = b->dims[0];
+    h->widths[h->n] = assay_buffer_count(b) / b->dims[0];
+    h->values[h->n] = malloc(bytes);
+    memcpy(h->values[h->n++], b->data, bytes);
+    return ASSAY_OK;
+}
+
+/* What is kept of one value: all rows, or two at either end. */
+static void expect_kept(const assay_device_recorded *got, const uint32_t *want, int64_t rows,
+                        int64_t width, bool all)
+{
+    char name[ASSAY_POINT_NAME_BYTES];
+    int64_t kept = all || rows < 4 ? rows : 4;
+    assay_point_format(name, got->point, got->layer);
+    ck_assert_msg(got->n_rows == rows && got->width == width && got->n_kept == kept,
+                  "%s: %lld of %lld rows of %lld", name, (long long)got->n_kept,
+                  (long long)got->n_rows, (long long)got->width);
+    for (int64_t i = 0; i < kept; i++) {
+        int64_t r = kept < rows && i >= 2 ? rows - 4 + i : i;
+        ck_assert_msg(!memcmp((const uint32_t *)got->values + i * width, want + r * width,
+                              (size_t)width * sizeof *want),
+                      "%s: row %lld", name, (long long)r);
+    }
+}
+
+/* Of the last decode step, 3 rows; or of the last prompt, 6 rows, which is no graph. */
+static void expect_rows(assay_model *model, bool use_graph, bool all, bool of_prompt)
+{
+    const assay_device_recorded *got;
+    int n;
+    host_values *host = calloc(1, sizeof *host);
+    assay_recorder_device *recorder;
+    EXPECT_OK(assay_recorder_device_new(&recorder, all ? ASSAY_DEVICE_FULL : ASSAY_DEVICE_ROWS, 4));
+    setting s = {.use_graph = use_graph,
+                 .recorder = recorder,
+                 .tap = keep_values,
+                 .tap_user = host,
+                 .n_steps = of_prompt ? -1 : 0};
+    free(run(model, &s));
+    EXPECT_OK(assay_recorder_device_read(&got, &n, recorder, 0));
+    ck_assert_int_eq(n, host->n);
+    ck_assert_int_gt(n, 100);
+    for (int i = 0; i < n; i++)
+        expect_kept(&got[i], host->values[i], host->rows[i], host->widths[i], all);
+    for (int i = 0; i < host->n; i++)
+        free(host->values[i]);
+    free(host);
+    assay_recorder_device_free(recorder);
+}
+
+START_TEST(gpu_recorders_keep_rows_and_all_values_eager_and_replayed)
+{
+    assay_model *model;
+    EXPECT_OK(assay_model_open(&model, data_shipped(MODEL), NULL));
+    for (int i = 0; i < 8; i++)
+        expect_rows(model, i % 2, i / 2 % 2, i / 4);
+    assay_model_close(model);
+}
+END_TEST
+
 EXPECT_GPU_MAIN("gpu_graph", gpu_replay_equals_eager_bit_for_bit_with_probes_on_and_off,
                 gpu_planted_faults_of_graphs_and_streams_change_the_run,
-                gpu_recorders_give_the_host_s_numbers_eager_and_replayed)
+                gpu_recorders_give_the_host_s_numbers_eager_and_replayed,
+                gpu_recorders_keep_rows_and_all_values_eager_and_replayed)
