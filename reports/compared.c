@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reports/run_notes.h"
 #include "reports/series.h"
 #include "reports/text.h"
 
@@ -163,13 +164,6 @@ void assay_result_add_agreement(assay_result *result, const assay_comparison *co
     json_object_set_new(worst, "position", json_integer(a->worst_position));
     json_object_set_new(json, "worst", worst);
     json_object_set_new(result->extra, "agreement", json);
-}
-
-assay_status assay_result_add_run_notes(assay_result *result, const assay_run *run)
-{
-    for (int i = 0; i < assay_run_n_notes(run); i++)
-        ASSAY_TRY(assay_strings_add(&result->notes, "%s", assay_run_note_at(run, i)));
-    return ASSAY_OK;
 }
 
 assay_status assay_result_add_comparison(assay_result *result, const assay_comparison *comparison,

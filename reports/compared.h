@@ -17,9 +17,6 @@
 assay_status assay_result_add_comparison(assay_result *result, const assay_comparison *comparison,
                                          const assay_run *candidate, const char *reproduce);
 
-/* What the reader of a run has to say: steps that were left out, ranks that are missing, rows. */
-assay_status assay_result_add_run_notes(assay_result *result, const assay_run *run);
-
 /* Only extra.agreement, where there are logits. */
 void assay_result_add_agreement(assay_result *result, const assay_comparison *comparison,
                                 const assay_run *candidate);

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "reports/compared.h"
 #include "reports/diagnose_pictures.h"
 #include "reports/diagnose_private.h"
 #include "reports/home_ranks.h"
@@ -284,7 +283,6 @@ static assay_status add_notes(assay_result *result, const assay_diagnosis *d)
                                     "%.0f oracle passes are spent: not every class was asked at "
                                     "every place; the layers or steps asked for may be fewer",
                                     assay_forced_cost(d->forced)));
-    ASSAY_TRY(assay_result_add_run_notes(result, assay_forced_run(d->forced)));
     if (info->profile)
         ASSAY_TRY(
             assay_strings_add(&result->notes, "conventions assumed: %s", info->profile->about));

@@ -1,6 +1,6 @@
 /*
- * What a reader of a result should know of the runs that it is about: missing ranks, values that a
- * budget left out.
+ * What a reader of a result should know of the runs that it is about: steps that were left out,
+ * ranks that are missing, rows, values beyond a budget. Each is said once.
  */
 #ifndef ASSAY_REPORTS_RUN_NOTES_H
 #define ASSAY_REPORTS_RUN_NOTES_H

@@ -56,6 +56,7 @@ static assay_status compare_sketches(assay_result *result, const assay_options *
 {
     assay_sketched sketched;
     ASSAY_TRY(assay_sketched_compare(&sketched, runs[0], runs[1]));
+    ASSAY_TRY(assay_result_add_run_notes(result, runs[0]));
     ASSAY_TRY(assay_result_add_sketched(result, &sketched, runs[0], common->again));
     if (!sketched.has_bad && !sketched.has_flip)
         return ASSAY_OK;
@@ -79,7 +80,8 @@ static assay_status compare(assay_result *result, assay_options *common, assay_r
     for (int i = 0; i < 3 && counts[i]; i++) {
         ASSAY_TRY(assay_options_run(&runs[i], common, paths[i], counts[i]));
         ASSAY_TRY(describe(result, members[i], runs[i]));
-        ASSAY_TRY(assay_result_add_run_notes(result, runs[i]));
+        if (i > 0) /* the candidate's come with the comparison */
+            ASSAY_TRY(assay_result_add_run_notes(result, runs[i]));
     }
     if (assay_run_is_sketched(runs[0]))
         return compare_sketches(result, common, runs, o->model);
