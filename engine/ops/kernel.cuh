@@ -44,13 +44,20 @@ __device__ __forceinline__ void kernel_begin()
 #endif
 }
 
+/* Whether the kernels that this device runs do wait: a program built for 8.0 alone runs on a later
+ * device as well, compiled from its PTX, and its kernels do not. */
 static inline bool kernel_overlaps()
 {
     static const bool overlaps = [] {
-        int device = 0, major = 0;
+        static const int built_for[] = {__CUDA_ARCH_LIST__}; /* 800, 900, ... */
+        int device = 0, major = 0, minor = 0;
+        bool waits = false;
         cudaGetDevice(&device);
         cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-        return major >= 9;
+        cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+        for (int architecture : built_for)
+            waits = waits || (architecture >= 900 && architecture <= 100 * major + 10 * minor);
+        return waits;
     }();
     return overlaps;
 }
