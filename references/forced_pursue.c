@@ -1,6 +1,6 @@
 /*
  * A list of ids that is the right one but for exchanges that rounding can make: found from its
- * sketch by exchanging, again and again, the two whose exchange brings the sketch nearest.
+ * sketch by making, again and again, the exchange that brings the sketch nearest.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -8,11 +8,13 @@
 
 #include "references/forced_pursue.h"
 
-enum { REACH = 8 }; /* ranks that rounding moves a key by */
+enum { REACH = 64 }; /* ranks that rounding moves a key by: many, where scores are 0 but for it */
 
 typedef struct move {
     double gain;
-    int64_t at, other; /* elements that are exchanged; other -1: `at` becomes id */
+    enum { EXCHANGE, TO_FRONT, TO_BACK, REPLACE } how;
+    int64_t at, other; /* elements that are exchanged; the later one is put before the earlier one,
+                          or the earlier behind the later; `at` becomes id */
     double id;
 } move;
 
@@ -33,16 +35,28 @@ static void try_row(move *best, const assay_pursuit *p, const double *ids, const
                     int64_t row)
 {
     for (int64_t i = row * p->width; i < (row + 1) * p->width; i++) {
-        double own = score_of(p, row, ids[i]);
-        if (ids[i] < 0)
-            continue;
-        for (int64_t k = i + 1; k < (row + 1) * p->width && k <= i + REACH; k++) {
-            double delta = ids[k] - ids[i];
-            if (ids[k] < 0 || !(fabs(own - score_of(p, row, ids[k])) <= p->noise[row]))
+        double own = score_of(p, row, ids[i]), front = 0, front_size = 0, back_sum = 0,
+               back_size = 0;
+        for (int64_t k = i + 1; k < (row + 1) * p->width && k <= i + REACH && ids[k] >= 0; k++) {
+            double delta = ids[k] - ids[i], step = ids[k] - ids[k - 1];
+            front -= step * back[k]; /* every element up to k has its neighbour's id */
+            back_sum += step * back[k - 1];
+            front_size = back_size += step * step;
+            if (!(fabs(own - score_of(p, row, ids[k])) <= p->noise[row]))
                 continue;
             weigh(best, &(move){.gain = 2 * delta * (back[i] - back[k]) - 2 * delta * delta,
+                                .how = EXCHANGE,
                                 .at = i,
                                 .other = k});
+            weigh(best, &(move){.gain = 2 * (front + delta * back[i]) - front_size - delta * delta,
+                                .how = TO_FRONT,
+                                .at = i,
+                                .other = k});
+            weigh(best,
+                  &(move){.gain = 2 * (back_sum - delta * back[k]) - back_size - delta * delta,
+                          .how = TO_BACK,
+                          .at = i,
+                          .other = k});
         }
     }
     if (!p->may_replace)
@@ -56,8 +70,8 @@ static void try_row(move *best, const assay_pursuit *p, const double *ids, const
             double gap = score_of(p, row, ids[i]) - score_of(p, row, (double)id);
             if (ids[i] >= 0 && fabs(gap) <= p->noise[row])
                 weigh(best, &(move){.gain = 2 * delta * back[i] - delta * delta,
+                                    .how = REPLACE,
                                     .at = i,
-                                    .other = -1,
                                     .id = (double)id});
         }
     }
@@ -65,10 +79,24 @@ static void try_row(move *best, const assay_pursuit *p, const double *ids, const
 
 static void apply(double *ids, const move *m)
 {
-    double id = ids[m->at];
-    ids[m->at] = m->other < 0 ? m->id : ids[m->other];
-    if (m->other >= 0)
-        ids[m->other] = id;
+    size_t between = (size_t)(m->other - m->at) * sizeof *ids;
+    double first = ids[m->at], last = m->how == REPLACE ? 0 : ids[m->other];
+    switch (m->how) {
+    case EXCHANGE:
+        ids[m->at] = last;
+        ids[m->other] = first;
+        break;
+    case TO_FRONT:
+        memmove(ids + m->at + 1, ids + m->at, between);
+        ids[m->at] = last;
+        break;
+    case TO_BACK:
+        memmove(ids + m->at, ids + m->at + 1, between);
+        ids[m->other] = first;
+        break;
+    case REPLACE:
+        ids[m->at] = m->id;
+    }
 }
 
 /* What the rest of the sketch says of every element. */
@@ -102,14 +130,10 @@ assay_status assay_pursue_ids(bool *found, double *ids, const assay_projection *
             try_row(&best, p, ids, back, r);
         if (best.gain <= 0)
             break;
-        double before = ids[best.at];
         apply(ids, &best);
         double now = assay_projection_rest(NULL, sketch, ids);
-        if (!(now < rest)) {
-            best.id = before;
-            apply(ids, &best);
-            break;
-        }
+        if (!(now < rest))
+            break; /* what was promised was noise */
         rest = now;
     }
     *found = rest <= least;

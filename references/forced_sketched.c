@@ -186,6 +186,29 @@ static assay_status round_once(double *rest, walk *w, const assay_judged *j,
     return s;
 }
 
+/* Signs that depend on nothing. */
+static double sign_of(int64_t i)
+{
+    return (assay_mix((uint64_t)i) & 1) ? -1 : 1;
+}
+
+/* A value that is not quite the run's: the second pass is moved away by what is left. */
+static assay_status take_near(walk *w, const assay_judged *j, const assay_projection *p,
+                              const double *values)
+{
+    assay_forced *f = w->f;
+    double off = 1.2 * sqrt(assay_projection_rest(NULL, p, values) / fmax(size_of(p), 1e-300));
+    for (int64_t r = 0; r < j->n_rows; r++) {
+        double size = 0;
+        for (int64_t i = r * j->n_cols; i < (r + 1) * j->n_cols; i++)
+            size += isfinite(values[i]) ? values[i] * values[i] : 0;
+        size = off * sqrt(size / (double)j->n_cols);
+        for (int64_t i = r * j->n_cols; i < (r + 1) * j->n_cols; i++)
+            f->got[i] = values[i] + size * sign_of(i);
+    }
+    return take(w, j, values, f->got, ASSAY_KNOWN_ACCEPTED);
+}
+
 /*
  * The nearest of the exact value and of rounded ones. A rounded one that fits much better is what
  * the run has: both passes go on with it. Where all are far off for what least squares can tell,
@@ -209,21 +232,15 @@ static assay_status accept(walk *w, const assay_judged *j, int64_t n)
     }
     if (once > SOLVED * SOLVED * size_of(&p) && assay_projection_size(&p, 0) <= MOST_SOLVED) {
         ASSAY_TRY(assay_projection_approach(w->room, &is_exact, &p, f->rounded));
-        return take(w, j, w->room, w->room, ASSAY_KNOWN_ACCEPTED);
+        return take_near(w, j, &p, w->room);
     }
     if (once < fmin(rounded, 0.25 * exact))
-        return take(w, j, w->room, w->room, ASSAY_KNOWN_ACCEPTED);
+        return take_near(w, j, &p, w->room);
     if (rounded < 0.25 * exact)
-        return take(w, j, f->rounded, f->rounded, ASSAY_KNOWN_ACCEPTED);
+        return take_near(w, j, &p, f->rounded);
     double stretch = j->floor_rel > 0 ? fmax(1, 1.1 * j->rel / j->floor_rel) : 1;
     displace(w->room, f->expected, f, n, stretch);
     return take(w, j, f->expected, w->room, ASSAY_KNOWN_ACCEPTED);
-}
-
-/* Signs that depend on nothing. */
-static double sign_of(int64_t i)
-{
-    return (assay_mix((uint64_t)i) & 1) ? -1 : 1;
 }
 
 /* The second pass is moved away by as much as the sketch is off, spread over all elements. */
@@ -398,14 +415,21 @@ static assay_status pursue(bool *found, walk *w, const assay_judged *j, const as
     noise_of_rows(noise, a, b, dims[0], dims[1], seen ? seen->unsure : 0);
     if (experts && f->knobs.bias != ASSAY_BIAS_LEFT_OUT)
         ASSAY_GO(assay_ids_add_bias(scores, dims[0], dims[1], f->oracle, j->layer));
-    memcpy(w->room, f->expected, (size_t)n * sizeof *w->room);
     const assay_pursuit pursuit = {.rows = j->n_rows,
                                    .width = j->n_cols,
                                    .n_scores = dims[1],
                                    .scores = scores,
                                    .noise = noise,
                                    .may_replace = true};
-    ASSAY_GO(assay_pursue_ids(found, w->room, p, &pursuit, SAME_IDS * size_of(p)));
+    /* the fewer exchanges there are to choose from, the surer is each: the likeliest ones first */
+    for (int64_t r = 0; r < dims[0]; r++)
+        noise[r] /= 64;
+    for (int round = 0; round < 4 && !*found; round++) {
+        memcpy(w->room, f->expected, (size_t)n * sizeof *w->room);
+        ASSAY_GO(assay_pursue_ids(found, w->room, p, &pursuit, SAME_IDS * size_of(p)));
+        for (int64_t r = 0; r < dims[0]; r++)
+            noise[r] *= 4;
+    }
 out:
     free(scores);
     free(noise);

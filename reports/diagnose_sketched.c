@@ -43,6 +43,13 @@ out:
     return s;
 }
 
+/* Values lie as the points say: a sketch cannot be put into another layout. */
+static bool is_canonical(const assay_profile *p)
+{
+    return !p || (!p->rope_half_split_after && !p->index_hadamard && p->residual_scale == 1 &&
+                  !p->cache_rope_first);
+}
+
 assay_status assay_diagnosis_walk(assay_result *result, assay_run *run, assay_oracle *oracle,
                                   const assay_forced_options *options)
 {
@@ -50,6 +57,10 @@ assay_status assay_diagnosis_walk(assay_result *result, assay_run *run, assay_or
     assay_sketch_walk w;
     if (!assay_run_is_sketched(run))
         return ASSAY_OK;
+    if (!is_canonical(assay_run_about(run)->profile))
+        return assay_fail(ASSAY_CANNOT_JUDGE,
+                          "%s: sketches of a layout that is not the points': values are needed",
+                          assay_run_about(run)->path);
     for (int i = 0; i < ASSAY_POINT_COUNT; i++)
         a.likely[i] = -1;
     ASSAY_TRY(assay_forced_walk(&w, run, oracle, options, explain, &a));
