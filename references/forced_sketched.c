@@ -421,10 +421,12 @@ static assay_status pursue(bool *found, walk *w, const assay_judged *j, const as
                                    .scores = scores,
                                    .noise = noise,
                                    .may_replace = true};
-    /* the fewer exchanges there are to choose from, the surer is each: the likeliest ones first */
+    /* the fewer exchanges there are to choose from, the surer is each: the likeliest ones first.
+     * How far the search goes decides nothing: the sketch says whether the list is found, and a
+     * flip is judged by its gap. */
     for (int64_t r = 0; r < dims[0]; r++)
         noise[r] /= 64;
-    for (int round = 0; round < 4 && !*found; round++) {
+    for (int round = 0; round < 6 && !*found; round++) {
         memcpy(w->room, f->expected, (size_t)n * sizeof *w->room);
         ASSAY_GO(assay_pursue_ids(found, w->room, p, &pursuit, SAME_IDS * size_of(p)));
         for (int64_t r = 0; r < dims[0]; r++)
