@@ -57,6 +57,7 @@ typedef struct walk {
     assay_sketch_walk *count;
     assay_forced_explain_fn *explain;
     void *user;
+    bool lost;    /* what follows in the step depends on ids that nothing tells */
     bool *ended;  /* by prompt: nothing behind is judged */
     double *room; /* values of a point */
     int64_t room_n;
@@ -466,6 +467,7 @@ static assay_status visit_ids(walk *w, assay_judged *j, int64_t n)
     ASSAY_TRY(decided_by_nan(&found, w, j));
     if (found) { /* no order among scores that are no numbers */
         w->count->n_behind++;
+        w->lost = true;
         return ASSAY_OK;
     }
     f->n_judged++;
@@ -524,6 +526,7 @@ static assay_status walk_step(walk *w, int prompt, int step)
 {
     assay_forced *f = w->f;
     int total = assay_run_n_seen(f->run, prompt, step), n = 0;
+    w->lost = false;
     const assay_seen **list;
     ASSAY_TRY(assay_alloc(&list, (size_t)total, sizeof *list, "values of a step"));
     for (int i = 0; i < total; i++) {
@@ -536,7 +539,7 @@ static assay_status walk_step(walk *w, int prompt, int step)
     assay_status s = ASSAY_OK;
     for (int i = 0; i < n && s == ASSAY_OK; i++) {
         char name[ASSAY_POINT_NAME_BYTES];
-        if (w->ended[prompt]) {
+        if (w->ended[prompt] || w->lost) {
             w->count->n_behind++;
             continue;
         }
