@@ -88,19 +88,30 @@ void assay_sketch_exact(double *out, const assay_buffer *values)
     sketch(NULL, out, values);
 }
 
-ASSAY_WIDEST_INT void assay_sketch_back(double *x, const double *y, int64_t n)
+/* Static: gcc shows the other versions of a function to everybody, hidden or not. */
+static ASSAY_WIDEST_INT void back(double *x, const double *y, int64_t n)
 {
+    static const assay_u64s lane = {0, 1, 2, 3, 4, 5, 6, 7};
     for (int64_t e = 0; e < n; e++) {
-        double sum = 0;
+        assay_f64s sum = {0};
         for (uint64_t word = 0; word < ASSAY_SKETCH_N / 64; word++) {
             uint64_t bits = mixed(SEED + (4 * (uint64_t)e + word + 1) * GOLDEN);
-            const double *at = y + 64 * word;
-#pragma omp simd reduction(+ : sum)
-            for (int j = 0; j < 64; j++)
-                sum += (bits >> j & 1) ? -at[j] : at[j];
+            for (uint64_t j = 0; j < 64; j += ASSAY_LANES_F64) {
+                assay_u64s at;
+                assay_f64s signed_at;
+                memcpy(&at, y + 64 * word + j, sizeof at);
+                at ^= (bits >> (j + lane) & 1) << 63;
+                memcpy(&signed_at, &at, sizeof at);
+                sum += signed_at;
+            }
         }
-        x[e] = sum / 16;
+        x[e] = assay_lanes_total(&sum) / 16;
     }
+}
+
+void assay_sketch_back(double *x, const double *y, int64_t n)
+{
+    back(x, y, n);
 }
 
 void assay_sketch_signs(double *signs, int64_t element)
