@@ -290,7 +290,8 @@ static assay_status take_home(walk *w, const assay_judged *j, int index, int64_t
 /*
  * Where a cache keeps less than the run computes in, a value within d of the border between two
  * stored ones, u apart, may be stored as either: of every element d / u, each by u, which is
- * sqrt(2 d u) of the whole, and different elements in the run and in both passes here.
+ * sqrt(2 d u) of the whole, and different elements in the run and in both passes here; never more
+ * than storing it makes, 0.3 u.
  */
 static double jumps_of_cache(const assay_forced *f, const assay_judged *j)
 {
@@ -304,7 +305,7 @@ static double jumps_of_cache(const assay_forced *f, const assay_judged *j)
     if (assay_dtype_mantissa(assay_run_about(f->run)->dtype) < 24 ||
         !assay_covers_attention(f->passes[j->prompt], j->step, j->point, j->layer))
         return 0;
-    return sqrt(2 * fmax(j->floor_rel, ldexp(1, -22)) * unit);
+    return fmin(sqrt(2 * fmax(j->floor_rel, ldexp(1, -22)) * unit), 0.3 * unit);
 }
 
 static assay_status visit_values(walk *w, assay_judged *j, int64_t n)
