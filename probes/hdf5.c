@@ -53,11 +53,20 @@ static bool is_gguf(const char *path)
     return is;
 }
 
+static char opened[1024];
+
+const char *assay_h5_opened(void)
+{
+    return opened;
+}
+
 assay_status assay_h5_open(hid_t *out, const char *path)
 {
     assay_h5_quiet();
     if (access(path, R_OK))
         return assay_fail(ASSAY_IO, "'%s': cannot be read: %s", path, strerror(errno));
+    size_t n = strlen(path), from = n < sizeof opened ? 0 : n - (sizeof opened - 1);
+    memcpy(opened, path + from, n - from + 1);
     hid_t file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
     if (file < 0 && is_gguf(path)) {
         H5Eclear2(H5E_DEFAULT);

@@ -38,6 +38,8 @@ assay_status assay_h5_fail(assay_status code, const char *format, ...)
 
 /* Read-only. Fails: ASSAY_IO (cannot be read), ASSAY_BAD_FILE (not HDF5, or damaged). */
 assay_status assay_h5_open(hid_t *out, const char *path);
+/* Path of the file that was opened last (of a long one its end); "": none. */
+const char *assay_h5_opened(void);
 
 typedef struct assay_h5_names {
     char **items;

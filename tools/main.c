@@ -11,6 +11,7 @@
 
 #include "engine/base/mapping.h"
 #include "probes/hdf5.h"
+#include "probes/hdf5_guard.h"
 #include "tools/command.h"
 #include "tools/options.h"
 #include "tools/waiting.h"
@@ -53,6 +54,7 @@ int main(int argc, char **argv)
     assay_h5_no_exit_handler();
     json_set_alloc_funcs(json_memory, free);
     assay_mapping_guard(assay_status_exit(ASSAY_IO));
+    assay_h5_guard(assay_status_exit(ASSAY_BAD_FILE));
     signal(SIGXFSZ, SIG_IGN); /* a file over the quota is a failed write with a message */
     setenv("ARGP_HELP_FMT", "no-dup-args-note", 0); /* a sentence on short options, in every help */
     argp_err_exit_status = ASSAY_EXIT_USAGE;
