@@ -452,6 +452,23 @@ static assay_status check_size(const assay_h5_info *info, hid_t set, const char 
     return ASSAY_OK;
 }
 
+/* The library takes memory for as many bytes as a chunk's entry claims before it reads any. */
+static assay_status check_chunks(hid_t set, const char *path)
+{
+    hsize_t stored = H5Dget_storage_size(set), whole = 0;
+    hid_t file = H5Iget_file_id(set);
+    herr_t e = file < 0 ? -1 : H5Fget_filesize(file, &whole);
+    if (file >= 0)
+        H5Fclose(file);
+    if (e < 0)
+        return assay_h5_fail(ASSAY_BAD_FILE, "'%s': the size of the file cannot be told", path);
+    if (stored > whole)
+        return assay_fail(ASSAY_BAD_FILE,
+                          "'%s' claims %llu stored bytes, and the whole file has %llu", path,
+                          (unsigned long long)stored, (unsigned long long)whole);
+    return ASSAY_OK;
+}
+
 static assay_status check_storage(assay_h5_info *info, hid_t file, hid_t set, const char *path,
                                   size_t size)
 {
@@ -482,6 +499,7 @@ static assay_status check_storage(assay_h5_info *info, hid_t file, hid_t set, co
     H5Pclose(plist);
     if (s != ASSAY_OK || info->is_virtual || info->count == 0)
         return s;
+    ASSAY_TRY(check_chunks(set, path));
     return check_size(info, set, path, size);
 }
 

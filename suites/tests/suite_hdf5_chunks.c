@@ -161,6 +161,38 @@ START_TEST(chunks_that_are_damaged_are_an_error)
 END_TEST
 
 /* A filter that did not pay is left out of a chunk; its mask says so. */
+/* The first key of a tree of chunks begins with the bytes that its chunk takes in the file. */
+static void claim_chunk_bytes(const char *path, uint32_t claimed)
+{
+    static char bytes[1 << 20];
+    FILE *file = fopen(path, "r+b");
+    ck_assert(file != NULL);
+    size_t n = fread(bytes, 1, sizeof bytes, file), n_found = 0;
+    for (size_t i = 0; i + 28 < n; i++)
+        if (memcmp(bytes + i, "TREE\1\0", 6) == 0) {
+            ck_assert(fseek(file, (long)i + 24, SEEK_SET) == 0);
+            ck_assert_uint_eq(fwrite(&claimed, sizeof claimed, 1, file), 1);
+            n_found++;
+        }
+    ck_assert_uint_eq(n_found, 1);
+    ck_assert(fclose(file) == 0);
+}
+
+START_TEST(chunks_that_claim_more_than_the_file_are_refused_before_memory_is_taken)
+{
+    assay_h5_info info;
+    hid_t file = scratch_file(), set = make(file, &forms[0], SHUFFLE | DEFLATE, H5T_NATIVE_FLOAT);
+    H5Dwrite(set, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, values);
+    H5Dclose(set);
+    H5Fclose(file);
+    claim_chunk_bytes(data_scratch("chunks.h5"), 0xffffff00u);
+    EXPECT_OK(assay_h5_open(&file, data_scratch("chunks.h5")));
+    EXPECT_FAILS(ASSAY_BAD_FILE, assay_h5_dataset(&info, file, "x"));
+    EXPECT_SAYS("stored bytes, and the whole file has");
+    H5Fclose(file);
+}
+END_TEST
+
 START_TEST(chunks_that_were_kept_unpacked_are_read)
 {
     float chunk[16 * 16], mine[MOST] = {0};
@@ -185,4 +217,5 @@ END_TEST
 EXPECT_MAIN("hdf5_chunks", chunks_of_every_form_are_what_the_library_reads,
             chunks_of_other_widths_are_put_together_too,
             chunks_of_other_kinds_are_read_by_the_library, chunks_that_are_damaged_are_an_error,
+            chunks_that_claim_more_than_the_file_are_refused_before_memory_is_taken,
             chunks_that_were_kept_unpacked_are_read)
