@@ -17,8 +17,8 @@ static bool same_kind(double a, double b)
     return (isinf(a) || isinf(b)) ? a == b : isnan(a) == isnan(b);
 }
 
-ASSAY_WIDEST_INT static void sum_all(assay_row_sums *out, const double *got, const double *ref,
-                                     int64_t n)
+ASSAY_INSIDE void sum(assay_row_sums *out, const double *got, const double *ref, int64_t n,
+                      bool masked)
 {
     assay_row_lanes s = {.gg = {0}};
     int64_t i = 0;
@@ -26,7 +26,10 @@ ASSAY_WIDEST_INT static void sum_all(assay_row_sums *out, const double *got, con
         assay_f64s g, r;
         memcpy(&g, got + i, sizeof g);
         memcpy(&r, ref + i, sizeof r);
-        assay_row_lanes_add(&s, &g, &r);
+        if (masked)
+            assay_row_lanes_add_masked(&s, &g, &r);
+        else
+            assay_row_lanes_add(&s, &g, &r);
     }
     assay_row_sums rest = {.n = n};
     for (; i < n; i++)
@@ -35,22 +38,16 @@ ASSAY_WIDEST_INT static void sum_all(assay_row_sums *out, const double *got, con
     *out = rest;
 }
 
+ASSAY_WIDEST_INT static void sum_all(assay_row_sums *out, const double *got, const double *ref,
+                                     int64_t n)
+{
+    sum(out, got, ref, n, false);
+}
+
 ASSAY_WIDEST_INT static void sum_masked(assay_row_sums *out, const double *got, const double *ref,
                                         int64_t n)
 {
-    assay_row_lanes s = {.gg = {0}};
-    int64_t i = 0;
-    for (; i + ASSAY_LANES_F64 <= n; i += ASSAY_LANES_F64) {
-        assay_f64s g, r;
-        memcpy(&g, got + i, sizeof g);
-        memcpy(&r, ref + i, sizeof r);
-        assay_row_lanes_add_masked(&s, &g, &r);
-    }
-    assay_row_sums rest = {.n = n};
-    for (; i < n; i++)
-        assay_row_add_one(&rest, got[i], ref[i]);
-    assay_row_lanes_finish(&rest, &s);
-    *out = rest;
+    sum(out, got, ref, n, true);
 }
 
 assay_row_sums assay_row_sums_of(const double *got, const double *ref, int64_t n)
