@@ -39,7 +39,8 @@ static bool script_open(script *s)
 static const char *script_draw(script *s, FILE *html, const char *alt)
 {
     char *svg = NULL;
-    fclose(s->file);
+    if (fclose(s->file) != 0 || !s->text)
+        assay_lack("a picture");
     assay_status status = s->text ? assay_plot_svg(&svg, s->text) : ASSAY_NO_MEMORY;
     if (status == ASSAY_OK)
         assay_plot_put_image(html, svg, alt);

@@ -219,7 +219,7 @@ char *assay_summary_fitted(const assay_finding *finding)
         free(text);
         first = false;
     }
-    if (fclose(memory) != 0)
+    if (fclose(memory) != 0 || !out) /* glibc's fclose does not say that it had no memory */
         assay_lack("fitted values");
     return out;
 }

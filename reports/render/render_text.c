@@ -146,7 +146,7 @@ static void points(const page *p, const assay_finding *f)
         fprintf(memory, "%s%s", i ? ", " : "", f->points.items[i]);
     if (shown < f->points.n)
         fprintf(memory, " and %d more", f->points.n - shown);
-    if (fclose(memory) != 0)
+    if (fclose(memory) != 0 || !text)
         assay_lack("a list of points");
     line(p, "points", text ? text : "");
     free(text);
