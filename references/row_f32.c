@@ -39,24 +39,26 @@ ASSAY_INSIDE void finish(assay_row_sums *out, assay_row_lanes *s, const float *g
     *out = rest;
 }
 
-ASSAY_WIDEST_INT static void sum_row(assay_row_sums *out, const float *got, const float *ref,
-                                     int64_t n)
+ASSAY_INSIDE void sum(assay_row_sums *out, const float *got, const float *ref, int64_t n,
+                      bool masked)
 {
     assay_row_lanes s = {.gg = {0}};
     int64_t i = 0;
     for (; i + ASSAY_LANES_F32 <= n; i += ASSAY_LANES_F32)
-        add_sixteen(&s, got + i, ref + i, false);
-    finish(out, &s, got, ref, i, n, false);
+        add_sixteen(&s, got + i, ref + i, masked);
+    finish(out, &s, got, ref, i, n, masked);
+}
+
+ASSAY_WIDEST_INT static void sum_row(assay_row_sums *out, const float *got, const float *ref,
+                                     int64_t n)
+{
+    sum(out, got, ref, n, false);
 }
 
 ASSAY_WIDEST_INT static void sum_masked_row(assay_row_sums *out, const float *got, const float *ref,
                                             int64_t n)
 {
-    assay_row_lanes s = {.gg = {0}};
-    int64_t i = 0;
-    for (; i + ASSAY_LANES_F32 <= n; i += ASSAY_LANES_F32)
-        add_sixteen(&s, got + i, ref + i, true);
-    finish(out, &s, got, ref, i, n, true);
+    sum(out, got, ref, n, true);
 }
 
 enum { AHEAD = 512 }; /* elements */
