@@ -70,7 +70,7 @@ static void run_places(work *w)
         for (int i = 0; i < w->n; i++)
             if (is_for_one_thread(&w->places[i], most))
                 run_place(w, i, &room);
-        free(room.channels);
+        free(room.numbers);
     }
 }
 

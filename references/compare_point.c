@@ -21,7 +21,7 @@ enum { OWN = 1, CONTEXT = 2, TWIN_HERE = 4, TWIN_OWN = 8, TWIN_CONTEXT = 16 };
 typedef struct group {
     assay_comparison *c;
     assay_gain *const *gain;
-    assay_contrast_room *room_of_channels;
+    assay_contrast_room *kept;
     const assay_match *match;
     const assay_pair *pairs;
     int n_pairs;
@@ -244,11 +244,11 @@ static assay_status add_rows(group *g, const assay_pair *pair, int index,
         if (!has_twin)
             twin_errors[r] = NAN;
     }
-    ASSAY_TRY(assay_contrast(&m, errors, g->gain[CANDIDATE], g->room_of_channels, g->point,
-                             g->layer, got, ref, state, OWN | CONTEXT));
+    ASSAY_TRY(assay_contrast(&m, errors, g->gain[CANDIDATE], g->kept, g->point, g->layer, got, ref,
+                             state, OWN | CONTEXT));
     if (has_twin)
-        ASSAY_TRY(assay_contrast(&ignored, twin_errors, g->gain[TWIN], g->room_of_channels,
-                                 g->point, g->layer, twin, ref, state, TWIN_OWN | TWIN_CONTEXT));
+        ASSAY_TRY(assay_contrast(&ignored, twin_errors, g->gain[TWIN], g->kept, g->point, g->layer,
+                                 twin, ref, state, TWIN_OWN | TWIN_CONTEXT));
     if (m.n_mask_differ + m.n_nan && g->mask_pair < 0)
         g->mask_pair = index;
     if (g->worst_pair < 0 || m.row_rel_max > g->worst) {
@@ -451,8 +451,8 @@ static assay_status look_closer(group *g, int index)
     ASSAY_TRY(shared_range(&pair, g, seen));
     assay_status s = look_at_rows(rows, g, &pair, seen);
     if (s == ASSAY_OK)
-        s = assay_contrast(&item->metrics, NULL, NULL, NULL, g->point, g->layer, &rows[CANDIDATE],
-                           &rows[REFERENCE], NULL, 0);
+        s = assay_contrast(&item->metrics, NULL, NULL, g->kept, g->point, g->layer,
+                           &rows[CANDIDATE], &rows[REFERENCE], NULL, 0);
     if (s == ASSAY_OK)
         s = find_first_bad(item, g, &pair, seen[CANDIDATE], rows,
                            median <= item->bound_median ? item->bound_max : item->bound_median);
@@ -508,7 +508,7 @@ assay_status assay_compare_point(assay_compare_place *place, assay_contrast_room
 {
     group g = {.c = c,
                .gain = place->gain,
-               .room_of_channels = room,
+               .kept = room,
                .match = match,
                .pairs = pairs,
                .n_pairs = n_pairs,

@@ -86,8 +86,9 @@ static void sum_row(const pass *p, tile *t, int k, int64_t s)
         t->proof.got += prove_row(p->side[GOT], token, s);
         t->proof.ref += prove_row(p->side[REF], token, s);
     }
+    t->proof.proves = at_once;
     if (p->narrow)
-        assay_row_sums_of_f32(row, at_once ? &t->proof : NULL, narrow_row(p, t, GOT, k, s),
+        assay_row_sums_of_f32(row, &t->proof, narrow_row(p, t, GOT, k, s),
                               narrow_row(p, t, REF, k, s), assay_rows_place(p->side[REF], token, s),
                               p->n_cols);
     else
@@ -259,16 +260,27 @@ static pass plan(const assay_rows_seen *got, const assay_rows_seen *ref, const u
     return p;
 }
 
-static assay_status make_room(double **out, assay_contrast_room *room, int64_t n)
+/* Everything that a pass needs, from the room that is kept. Nothing of it is zeroed. */
+static assay_status make_room(pass *p, assay_contrast_room *room, bool gains)
 {
+    const int64_t n_rows = p->n_tokens * p->n_sub, per_row = sizeof *p->rows / sizeof(double),
+                  per_proof = sizeof *p->proofs / sizeof(double),
+                  n_room = room_of(p) * omp_get_max_threads(),
+                  n = n_rows * per_row + p->n_tokens + (p->n_blocks + 1) * per_proof + n_room +
+                      (gains ? 2 * p->width * p->n_blocks : 0);
     if (n > room->n) {
-        free(room->channels);
-        room->channels = malloc((size_t)n * sizeof *room->channels);
-        room->n = room->channels ? n : 0;
+        free(room->numbers);
+        room->numbers = malloc((size_t)n * sizeof *room->numbers);
+        room->n = room->numbers ? n : 0;
     }
-    if (n > 0 && !room->channels)
-        return assay_fail(ASSAY_NO_MEMORY, "gains: no memory");
-    *out = room->channels;
+    if (!room->numbers)
+        return assay_fail(ASSAY_NO_MEMORY, "comparison: no memory for %lld rows",
+                          (long long)n_rows);
+    p->rows = (assay_row_sums *)(void *)room->numbers;
+    p->proofs = (assay_row_proof *)(void *)(p->rows + n_rows);
+    p->gains = (double *)(void *)(p->proofs + p->n_blocks + 1);
+    p->room = p->gains + p->n_tokens;
+    p->channels = gains ? p->room + n_room : NULL;
     return ASSAY_OK;
 }
 
@@ -280,26 +292,16 @@ assay_status assay_contrast(assay_metrics *out, double *row_errors, assay_gain *
     ASSAY_BUG_IF(got->n_tokens != ref->n_tokens || got->n_sub != ref->n_sub ||
                  got->n_cols != ref->n_cols);
     pass p = plan(got, ref, gain ? state : NULL, dirty);
-    int64_t n_rows = p.n_tokens * p.n_sub, n_threads = omp_get_max_threads();
-    assay_status s;
+    assay_status s = ASSAY_OK;
+    ASSAY_TRY(make_room(&p, room, gain != NULL));
+    p.proofs[0] = (assay_row_proof){.got = 0};
     if (!p.proves)
         ASSAY_TRY(prove(got, ref, NULL));
-    ASSAY_GO(assay_alloc(&p.rows, (size_t)n_rows, sizeof *p.rows, "rows"));
-    ASSAY_GO(assay_alloc(&p.gains, (size_t)p.n_tokens, sizeof *p.gains, "gains"));
-    ASSAY_GO(assay_alloc(&p.proofs, (size_t)p.n_blocks + 1, sizeof *p.proofs, "rows"));
-    ASSAY_GO(assay_alloc(&p.room, (size_t)(room_of(&p) * n_threads), sizeof *p.room, "rows"));
-    if (gain)
-        ASSAY_GO(make_room(&p.channels, room, 2 * p.width * p.n_blocks));
     run_blocks(&p);
     if (p.proves)
-        ASSAY_GO(prove(got, ref, &p.proofs[0]));
-    assay_metrics_from_rows(out, row_errors, p.rows, n_rows, p.n_cols);
+        ASSAY_TRY(prove(got, ref, &p.proofs[0]));
+    assay_metrics_from_rows(out, row_errors, p.rows, p.n_tokens * p.n_sub, p.n_cols);
     if (gain)
         s = add_gains(gain, point, layer, &p);
-out:
-    free(p.rows);
-    free(p.gains);
-    free(p.proofs);
-    free(p.room);
     return s;
 }

@@ -18,14 +18,13 @@
 /* Memory that is kept from one value to the next: it need not be had from the system each time.
  * Zeroed at first; freed by its owner. */
 typedef struct assay_contrast_room {
-    double *channels;
+    double *numbers;
     int64_t n;
 } assay_contrast_room;
 
 /*
  * got and ref have the same shape. row_errors: [n_tokens, n_sub]. Tokens whose state (of their
- * first row, state[t * n_sub]) has a bit of `dirty` stay out of the gains. gain NULL: no gains, and
- * room may be NULL.
+ * first row, state[t * n_sub]) has a bit of `dirty` stay out of the gains. gain NULL: no gains.
  * Afterwards the values of both sides are proven. Fails: ASSAY_NO_MEMORY, ASSAY_BAD_FILE (they are
  * not those that were written; nothing was added).
  */

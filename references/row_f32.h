@@ -7,15 +7,18 @@
 
 #include "references/metric.h"
 
-/* Checksums of both sides (probes/recorder.h) as far as rows were seen. */
+/* Checksums of both sides (probes/recorder.h) as far as rows were seen; and whether the last one
+ * had a mask, which the next one then is expected to have: it costs time alone to be wrong. */
 typedef struct assay_row_proof {
     uint64_t got, ref;
+    bool proves, masked;
 } assay_row_proof;
 
 /*
- * Bit for bit assay_row_sums_of of the widened rows. proof not NULL: what the row's words
- * contribute is added, where `first` counts the elements of the value before this row; first and n
- * are even then.
+ * assay_row_sums_of of the widened rows, with differences rounded to float32: max_abs and the sums'
+ * terms within 2^-24 of theirs, counts the same. Where it proves, what the row's words contribute
+ * is added to the proof: `first` counts the elements of the value before this row; first and n are
+ * even then.
  */
 void assay_row_sums_of_f32(assay_row_sums *out, assay_row_proof *proof, const float *got,
                            const float *ref, int64_t first, int64_t n);

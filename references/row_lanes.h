@@ -1,7 +1,4 @@
-/*
- * Sums of a row in eight interleaved parts, for whoever brings the values as float64 (metrics.c,
- * row_f32.c): one order of summation.
- */
+/* Sums of a row of float64 in eight interleaved parts, and of single elements behind them. */
 #ifndef ASSAY_REFERENCES_ROW_LANES_H
 #define ASSAY_REFERENCES_ROW_LANES_H
 
@@ -23,7 +20,7 @@ typedef struct assay_row_lanes {
 ASSAY_INSIDE void assay_row_lanes_add(assay_row_lanes *s, const assay_f64s *g, const assay_f64s *r)
 {
     const assay_f64s d = *g - *r;
-    const assay_i64s size = ASSAY_LANES_SIZE(d), more = size > s->most;
+    const assay_i64s size = ASSAY_LANES_SIZE(d), more = (s->most - size) >> 63;
     s->gg += *g * *g;
     s->rr += *r * *r;
     s->dd += d * d;
@@ -37,8 +34,8 @@ ASSAY_INSIDE void assay_row_lanes_add_masked(assay_row_lanes *s, const assay_f64
 {
     const int64_t infinite = 0x7FF0000000000000;
     const assay_i64s size_g = ASSAY_LANES_SIZE(*g), size_r = ASSAY_LANES_SIZE(*r),
-                     bad = (size_g >= infinite) | (size_r >= infinite), nan_g = size_g > infinite,
-                     nan_r = size_r > infinite;
+                     bad = ~((size_g - infinite) & (size_r - infinite)) >> 63,
+                     nan_g = (infinite - size_g) >> 63, nan_r = (infinite - size_r) >> 63;
     const assay_f64s kept_g = (assay_f64s)((assay_i64s)*g & ~bad),
                      kept_r = (assay_f64s)((assay_i64s)*r & ~bad);
     s->bad -= bad;

@@ -95,7 +95,9 @@ void assay_rows_clear(assay_rows_seen *rows)
 int64_t assay_rows_place(const assay_rows_seen *rows, int64_t token, int64_t sub)
 {
     int64_t s = rows->order ? rows->order[token * rows->n_sub + sub] : sub;
-    int64_t outer = s / rows->n_middle, middle = s % rows->n_middle;
+    /* nearly every value has one outer row, or one in the middle: no division */
+    int64_t outer = s < rows->n_middle ? 0 : rows->n_middle == 1 ? s : s / rows->n_middle;
+    int64_t middle = s - outer * rows->n_middle;
     return ((outer * rows->n_t + rows->first + token) * rows->n_middle + middle) * rows->n_inner;
 }
 

@@ -32,7 +32,9 @@ typedef uint32_t assay_u32s __attribute__((vector_size(ASSAY_LANES_F64 * sizeof(
 typedef float assay_f32w __attribute__((vector_size(ASSAY_LANES_F32 * sizeof(float))));
 typedef double assay_f64w __attribute__((vector_size(ASSAY_LANES_F32 * sizeof(double))));
 
-/* Part of whatever loop it is used in, so that it is compiled for that loop's instructions. */
+/* Part of whatever loop it is used in, so that it is compiled for that loop's instructions. Compare
+ * whole numbers by the sign of their difference: gcc breaks `a > b` into single elements before it
+ * makes the copies for wider instructions (7 times slower). */
 #define ASSAY_INSIDE static inline __attribute__((always_inline))
 
 /* Sixteen float32 numbers as float64: of sixteen at a time gcc widens each half with one

@@ -28,15 +28,24 @@ static void expect_sums(int64_t n)
         wide_got[i] = got[0][i];
         wide_ref[i] = ref[0][i];
     }
-    assay_row_sums mine, wanted = assay_row_sums_of(wide_got, wide_ref, n);
-    for (int prove = 0; prove < 2 - n % 2; prove++) {
-        assay_row_proof proof = {0, 0};
-        assay_row_sums_of_f32(&mine, prove ? &proof : NULL, got[0], ref[0], 0, n);
-        ck_assert_msg(!memcmp(&mine, &wanted, sizeof mine), "%d elements", (int)n);
+    assay_row_sums mine, first, wanted = assay_row_sums_of(wide_got, wide_ref, n);
+    for (int way = 0; way < (n % 2 ? 2 : 4); way++) {
+        assay_row_proof proof = {.proves = way / 2, .masked = way % 2};
+        assay_row_sums_of_f32(&mine, &proof, got[0], ref[0], 0, n);
+        ck_assert_int_eq(mine.n, wanted.n);
+        ck_assert_int_eq(mine.n_nan, wanted.n_nan);
+        ck_assert_int_eq(mine.n_mask_differ, wanted.n_mask_differ);
+        ck_assert(!way || !memcmp(&mine, &first, sizeof mine)); /* whatever was expected of it */
+        first = mine;
+        EXPECT_NEAR(mine.rr, wanted.rr, 1e-15 * wanted.rr);
+        EXPECT_NEAR(mine.dd, wanted.dd, 0x1p-23 * wanted.dd);
+        EXPECT_NEAR(mine.gg, wanted.gg, 0x1p-22 * sqrt(wanted.gg * wanted.dd) + 1e-12 * wanted.gg);
+        EXPECT_NEAR(mine.dr, wanted.dr, 0x1p-23 * sqrt(wanted.rr * wanted.dd));
+        EXPECT_NEAR(mine.max_abs, wanted.max_abs, 0x1p-24 * wanted.max_abs);
     }
 }
 
-START_TEST(rows_of_float32_sum_to_the_bits_of_their_widened_values)
+START_TEST(rows_of_float32_sum_to_what_their_widened_values_do)
 {
     for (int64_t n = 0; n <= MOST; n++) {
         fill((uint64_t)n);
@@ -64,7 +73,7 @@ END_TEST
 START_TEST(rows_prove_the_checksum_of_the_value_they_are_rows_of)
 {
     for (int64_t n = 2; n <= MOST; n += 2) {
-        assay_row_proof proof = {0, 0};
+        assay_row_proof proof = {.proves = true};
         assay_row_sums sums;
         uint64_t parts = 0;
         fill((uint64_t)n);
@@ -146,7 +155,7 @@ START_TEST(channels_that_fit_stay_within_float32)
 }
 END_TEST
 
-EXPECT_MAIN("row_f32", rows_of_float32_sum_to_the_bits_of_their_widened_values,
+EXPECT_MAIN("row_f32", rows_of_float32_sum_to_what_their_widened_values_do,
             rows_with_values_that_are_not_finite_count_as_their_widened_values_do,
             rows_prove_the_checksum_of_the_value_they_are_rows_of,
             channels_of_float32_are_within_its_rounding, channels_that_fit_stay_within_float32)

@@ -1,0 +1,187 @@
+/*
+ * One way through a row of both sides: sums and checksums. Differences are rounded to float32
+ * (close values have theirs exactly); widened, their products and those of the reference have
+ * every digit in float64, so that this file may be compiled with contraction: a fused multiply-add
+ * rounds as an addition of the exact product does.
+ */
+#include <math.h>
+
+#include "probes/mix.h"
+#include "references/row_f32.h"
+#include "references/row_lanes.h"
+
+#ifdef __FAST_MATH__
+#error "isfinite() must mean what it says"
+#endif
+
+enum { AHEAD = 512 }; /* elements */
+
+typedef int32_t i32w __attribute__((vector_size(ASSAY_LANES_F32 * sizeof(int32_t))));
+
+/* Totals of the lanes of one row; n_bad: elements that are not finite. */
+typedef struct totals {
+    double rr, dd, dr, max_abs;
+    int64_t n, n_bad;
+    bool is_odd; /* such an element differs from the other side's, or is NaN */
+} totals;
+
+static int64_t count_of(const i32w *lanes)
+{
+    int64_t n = 0;
+    for (int j = 0; j < ASSAY_LANES_F32; j++)
+        n += (*lanes)[j];
+    return n;
+}
+
+static bool has_any(const i32w *lanes)
+{
+    int32_t bits = 0;
+    for (int j = 0; j < ASSAY_LANES_F32; j++)
+        bits |= (*lanes)[j];
+    return bits != 0;
+}
+
+/* Bits of numbers that are not negative order as whole numbers do. */
+static float largest_of(const i32w *bits)
+{
+    int32_t most = 0;
+    float out;
+    for (int j = 0; j < ASSAY_LANES_F32; j++)
+        most = (*bits)[j] > most ? (*bits)[j] : most;
+    memcpy(&out, &most, sizeof out);
+    return out;
+}
+
+/* Groups of sixteen, as far as they are full. */
+ASSAY_WIDEST_INT static void add_groups(totals *out, assay_row_proof *proof, const float *got,
+                                        const float *ref, int64_t first, int64_t n, bool proves)
+{
+    const bool masked = proof->masked;
+    const int32_t infinite = 0x7F800000;
+    assay_f64s rr = {0}, dd = {0}, dr = {0};
+    assay_u64s mixed[2] = {{0}, {0}}, at, step;
+    i32w most = {0}, n_bad = {0}, odd = {0};
+    int64_t i = 0;
+    assay_mix_begin(&at, &step, first / 2);
+    for (; i + ASSAY_LANES_F32 <= n; i += ASSAY_LANES_F32) {
+        assay_f32w g, r;
+        __builtin_prefetch(got + i + AHEAD); /* the processor's own stops at the end of a page */
+        __builtin_prefetch(ref + i + AHEAD);
+        memcpy(&g, got + i, sizeof g);
+        memcpy(&r, ref + i, sizeof r);
+        if (proves) { /* words of both sides: neither waits for the other */
+            assay_u64s x = (assay_u64s)g + at, y = (assay_u64s)r + at;
+            at += step;
+            ASSAY_MIX(x);
+            ASSAY_MIX(y);
+            mixed[0] += x;
+            mixed[1] += y;
+        }
+        if (masked) {
+            const i32w size_g = (i32w)g & INT32_MAX, size_r = (i32w)r & INT32_MAX;
+            const i32w bad = ~((size_g - infinite) & (size_r - infinite)) >> 31;
+            odd |= bad & (((i32w)g ^ (i32w)r) | ((infinite - size_g) >> 31));
+            n_bad -= bad;
+            g = (assay_f32w)((i32w)g & ~bad);
+            r = (assay_f32w)((i32w)r & ~bad);
+        }
+        const assay_f32w d = g - r;
+        const i32w size = (i32w)d & INT32_MAX, more = (most - size) >> 31;
+        most = (size & more) | (most & ~more);
+        const assay_f64w wide_d = __builtin_convertvector(d, assay_f64w),
+                         wide_r = __builtin_convertvector(r, assay_f64w);
+        for (int half = 0; half < 2; half++) {
+            assay_f64s x, y;
+            memcpy(&x, (const char *)&wide_d + half * sizeof x, sizeof x);
+            memcpy(&y, (const char *)&wide_r + half * sizeof y, sizeof y);
+            rr += y * y;
+            dd += x * x;
+            dr += x * y;
+        }
+    }
+    *out = (totals){.rr = assay_lanes_total(&rr),
+                    .dd = assay_lanes_total(&dd),
+                    .dr = assay_lanes_total(&dr),
+                    .max_abs = largest_of(&most),
+                    .n = i,
+                    .n_bad = masked ? count_of(&n_bad) : 0,
+                    .is_odd = masked && has_any(&odd)};
+    if (proves) {
+        proof->got += assay_mix_total(&mixed[0]);
+        proof->ref += assay_mix_total(&mixed[1]);
+    }
+}
+
+static void prove_rest(assay_row_proof *proof, const float *got, const float *ref, int64_t first,
+                       int64_t from, int64_t n)
+{
+    for (int64_t k = from; k < n; k += 2) {
+        uint64_t g, r;
+        memcpy(&g, got + k, sizeof g);
+        memcpy(&r, ref + k, sizeof r);
+        proof->got += assay_mix_word(g, (first + k) / 2);
+        proof->ref += assay_mix_word(r, (first + k) / 2);
+    }
+}
+
+/* One element behind the groups. */
+static void add_one(totals *t, float got, float ref)
+{
+    if (!isfinite(got) || !isfinite(ref)) {
+        t->n_bad++;
+        t->is_odd = t->is_odd || !(got == ref); /* NaN equals nothing */
+        return;
+    }
+    float d = got - ref;
+    double wide_d = d, wide_r = ref;
+    t->rr += wide_r * wide_r;
+    t->dd += wide_d * wide_d;
+    t->dr += wide_d * wide_r;
+    t->max_abs = fabs(wide_d) > t->max_abs ? fabs(wide_d) : t->max_abs;
+}
+
+/* Whether the sums say everything that is asked. |got|^2 = |ref|^2 + 2 <d, ref> + |d|^2, which
+ * loses its digits where got is much the smaller. */
+static bool finish(assay_row_sums *out, const totals *t, int64_t n)
+{
+    const double gg = t->rr + 2 * t->dr + t->dd;
+    *out = (assay_row_sums){
+        .gg = gg, .rr = t->rr, .dd = t->dd, .dr = t->dr, .max_abs = t->max_abs, .n = n - t->n_bad};
+    return !t->is_odd && isfinite(t->rr) && isfinite(t->dd) && gg >= 0x1p-10 * t->rr;
+}
+
+static bool sum_row(assay_row_sums *out, assay_row_proof *proof, const float *got, const float *ref,
+                    int64_t first, int64_t n, bool proves)
+{
+    totals t;
+    add_groups(&t, proof, got, ref, first, n, proves);
+    if (proves)
+        prove_rest(proof, got, ref, first, t.n, n);
+    for (int64_t i = t.n; i < n; i++)
+        add_one(&t, got[i], ref[i]);
+    proof->masked = proof->masked && t.n_bad;
+    return finish(out, &t, n);
+}
+
+/* In float64, element by element; for the few rows whose masks differ, or that are nearly zero. */
+static void sum_wide(assay_row_sums *out, const float *got, const float *ref, int64_t n)
+{
+    assay_row_sums sums = {.n = n};
+    for (int64_t i = 0; i < n; i++)
+        assay_row_add_one(&sums, got[i], ref[i]);
+    *out = sums;
+}
+
+void assay_row_sums_of_f32(assay_row_sums *out, assay_row_proof *proof, const float *got,
+                           const float *ref, int64_t first, int64_t n)
+{
+    ASSAY_BUG_IF(proof->proves && (first % 2 || n % 2));
+    if (sum_row(out, proof, got, ref, first, n, proof->proves))
+        return;
+    if (!proof->masked) {
+        proof->masked = true;
+        if (sum_row(out, proof, got, ref, first, n, false))
+            return;
+    }
+    sum_wide(out, got, ref, n);
+}
