@@ -1,6 +1,7 @@
 #include "references/agreement.h"
 
 #include <math.h>
+#include <string.h>
 
 enum { TOP = 5, BLOCK = 64 };
 
@@ -21,37 +22,38 @@ static bool has_nan(const double *x, int64_t n)
 static int top_of(int64_t out[TOP], const double *x, int64_t n)
 {
     int kept = 0;
+    double least = -INFINITY; /* of five */
     for (int64_t i = 0; i < n; i++) {
+        if (kept == TOP && x[i] <= least)
+            continue;
         int at = kept;
         while (at > 0 && x[i] > x[out[at - 1]])
             at--;
-        if (at >= TOP)
-            continue;
         for (int k = kept < TOP ? kept : TOP - 1; k > at; k--)
             out[k] = out[k - 1];
         out[at] = i;
         kept += kept < TOP;
+        least = x[out[kept - 1]];
     }
     return kept;
 }
 
-static double log_sum(const double *x, int64_t n, double largest)
-{
-    double sum = 0;
-    for (int64_t i = 0; i < n; i++)
-        sum += exp(x[i] - largest);
-    return largest + log(sum);
-}
-
+/*
+ * KL(ref || got): with weights e = exp(ref - its largest) that sum up to z, the mean of ref - got
+ * over e / z, and the logarithms of both sums.
+ */
 static double divergence(const double *got, const double *ref, int64_t n, double got_max,
                          double ref_max)
 {
-    double got_sum = log_sum(got, n, got_max), ref_sum = log_sum(ref, n, ref_max), kl = 0;
+    double got_sum = 0, ref_sum = 0, off = 0;
     for (int64_t i = 0; i < n; i++) {
-        double p = exp(ref[i] - ref_sum);
-        if (p > 0) /* an id that only the candidate rules out costs infinity */
-            kl += p * (ref[i] - ref_sum - (got[i] - got_sum));
+        double e = exp(ref[i] - ref_max);
+        got_sum += exp(got[i] - got_max);
+        ref_sum += e;
+        if (e > 0) /* an id that only the candidate rules out costs infinity */
+            off += e * (ref[i] - ref_max - (got[i] - got_max));
     }
+    double kl = off / ref_sum + log(got_sum) - log(ref_sum);
     if (isnan(kl))
         return INFINITY;
     return kl > 0 ? kl : 0;
@@ -67,7 +69,10 @@ static one_row look_at_row(const double *got, const double *ref, int64_t n)
     int64_t top_got[TOP], top_ref[TOP];
     if (has_nan(got, n) || has_nan(ref, n))
         return (one_row){.kl = INFINITY};
-    int n_got = top_of(top_got, got, n), n_ref = top_of(top_ref, ref, n), common = 0;
+    int n_ref = top_of(top_ref, ref, n);
+    if (isfinite(ref[top_ref[0]]) && !memcmp(got, ref, (size_t)n * sizeof *got))
+        return (one_row){.overlap = 1, .same_top = true};
+    int n_got = top_of(top_got, got, n), common = 0;
     for (int i = 0; i < n_got; i++)
         for (int j = 0; j < n_ref; j++)
             common += top_got[i] == top_ref[j];

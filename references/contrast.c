@@ -41,9 +41,12 @@ static int64_t room_of(const pass *p)
 /* Row of token `first + k` of the tile. */
 static const float *narrow_row(const pass *p, const tile *t, int side, int k, int64_t s)
 {
+    const assay_stored *values = &p->side[side]->values;
+    int64_t place = assay_rows_place(p->side[side], t->first + k, s);
+    if (values->dtype == ASSAY_DTYPE_F32)
+        return (const float *)values->data + place;
     float *room = (float *)t->room + (side * AT_ONCE + k) * p->width + s * p->n_cols;
-    return assay_stored_at_f32(&p->side[side]->values,
-                               assay_rows_place(p->side[side], t->first + k, s), p->n_cols, room);
+    return assay_stored_at_f32(values, place, p->n_cols, room);
 }
 
 /* The same once it has been widened. */

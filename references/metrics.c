@@ -107,8 +107,9 @@ int64_t assay_row_first_bad(const double *got, const double *ref, int64_t n, dou
     return -1;
 }
 
-/* Row errors and gains, the worst row and the medians. work: [2 n_rows]. */
-static void judge_rows(assay_metrics *out, const assay_row_sums *rows, int64_t n_rows, double *work)
+/* Row errors and gains, the worst row and the medians. work: [2 n_rows]; row_errors may be NULL. */
+static void judge_rows(assay_metrics *out, double *row_errors, const assay_row_sums *rows,
+                       int64_t n_rows, double *work)
 {
     double *errors = work, *gains = work + n_rows;
     int64_t n_gains = 0;
@@ -123,6 +124,8 @@ static void judge_rows(assay_metrics *out, const assay_row_sums *rows, int64_t n
         if (isfinite(gain))
             gains[n_gains++] = gain;
     }
+    if (row_errors)
+        memcpy(row_errors, errors, (size_t)n_rows * sizeof *errors);
     out->row_rel_median = assay_median(errors, n_rows);
     out->gain_row_median = assay_median(gains, n_gains);
 }
@@ -160,6 +163,8 @@ void assay_metrics_from_rows(assay_metrics *out, double *row_errors, const assay
                            .first_bad = -1};
     double *work =
         rows ? assay_alloc_or_lack(2 * (size_t)n_rows + 1, sizeof *work, "row errors") : NULL;
+    for (int64_t r = 0; r < n_rows && row_errors && !(work && n_cols); r++)
+        row_errors[r] = NAN;
     if (work && out->n) {
         const assay_row_sums whole = sum_rows(rows, n_rows);
         out->n_mask_differ = whole.n_mask_differ;
@@ -168,10 +173,8 @@ void assay_metrics_from_rows(assay_metrics *out, double *row_errors, const assay
         out->one_minus_cos = one_minus_cos(&whole);
         out->gain = assay_row_gain(&whole);
         out->max_abs = whole.n_mask_differ || whole.n_nan ? INFINITY : whole.max_abs;
-        judge_rows(out, rows, n_rows, work);
+        judge_rows(out, row_errors, rows, n_rows, work);
     }
-    for (int64_t r = 0; r < n_rows && row_errors; r++)
-        row_errors[r] = work && n_cols ? assay_row_rel(&rows[r]) : NAN;
     free(work);
 }
 

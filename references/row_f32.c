@@ -7,13 +7,26 @@ bool assay_channels_fit(double weight, double dd)
     return weight >= 0x1p-60 && weight <= 0x1p60 && dd * weight <= 0x1p40;
 }
 
+/* Sixteen sums in float64, and as many numbers that are added to them. */
+ASSAY_INSIDE void add_sixteen(double *sums, const assay_f32w *more)
+{
+    assay_f64s low, high, low_sums, high_sums;
+    assay_widen_f32(&low, &high, (const float *)more);
+    memcpy(&low_sums, sums, sizeof low_sums);
+    memcpy(&high_sums, sums + ASSAY_LANES_F64, sizeof high_sums);
+    low_sums += low;
+    high_sums += high;
+    memcpy(sums, &low_sums, sizeof low_sums);
+    memcpy(sums + ASSAY_LANES_F64, &high_sums, sizeof high_sums);
+}
+
 ASSAY_WIDEST_INT static void add_channels(double *de, double *ee, const float *const *got,
                                           const float *const *ref, const float *weight, int64_t n)
 {
     int64_t i = 0;
     for (; i + ASSAY_LANES_F32 <= n; i += ASSAY_LANES_F32) {
         assay_f32w d = {0}, e = {0};
-        assay_f64s wide[4], sums[4];
+#pragma GCC unroll 8
         for (int k = 0; k < ASSAY_ROWS_AT_ONCE; k++) {
             assay_f32w g, r, wr;
             memcpy(&g, got[k] + i, sizeof g);
@@ -22,14 +35,8 @@ ASSAY_WIDEST_INT static void add_channels(double *de, double *ee, const float *c
             d += (g - r) * wr;
             e += wr * r;
         }
-        assay_widen_f32(&wide[0], &wide[1], (const float *)&d);
-        assay_widen_f32(&wide[2], &wide[3], (const float *)&e);
-        memcpy(&sums[0], de + i, 2 * sizeof *sums);
-        memcpy(&sums[2], ee + i, 2 * sizeof *sums);
-        for (int k = 0; k < 4; k++)
-            sums[k] += wide[k];
-        memcpy(de + i, &sums[0], 2 * sizeof *sums);
-        memcpy(ee + i, &sums[2], 2 * sizeof *sums);
+        add_sixteen(de + i, &d);
+        add_sixteen(ee + i, &e);
     }
     for (; i < n; i++) {
         float d = 0, e = 0;

@@ -26,7 +26,7 @@ void assay_row_sums_of_f32(assay_row_sums *out, assay_row_proof *proof, const fl
 /* Sums of channels are kept this many times too large, so that squares of small values stay where
  * float32 has all its digits. */
 #define ASSAY_CHANNELS_SCALE 0x1p64
-#define ASSAY_ROWS_AT_ONCE 4
+#define ASSAY_ROWS_AT_ONCE 8
 
 /*
  * Of ASSAY_ROWS_AT_ONCE rows of one place in their tokens:

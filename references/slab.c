@@ -92,15 +92,6 @@ void assay_rows_clear(assay_rows_seen *rows)
     *rows = (assay_rows_seen){0};
 }
 
-int64_t assay_rows_place(const assay_rows_seen *rows, int64_t token, int64_t sub)
-{
-    int64_t s = rows->order ? rows->order[token * rows->n_sub + sub] : sub;
-    /* nearly every value has one outer row, or one in the middle: no division */
-    int64_t outer = s < rows->n_middle ? 0 : rows->n_middle == 1 ? s : s / rows->n_middle;
-    int64_t middle = s - outer * rows->n_middle;
-    return ((outer * rows->n_t + rows->first + token) * rows->n_middle + middle) * rows->n_inner;
-}
-
 const double *assay_rows_at(const assay_rows_seen *rows, int64_t token, int64_t sub, double *room)
 {
     return assay_stored_at(&rows->values, assay_rows_place(rows, token, sub), rows->n_cols, room);

@@ -44,8 +44,15 @@ assay_status assay_rows_look_unproven(assay_rows_seen *out, const assay_run *run
 void assay_rows_clear(assay_rows_seen *rows);
 /* Whether each number of the stored value is in just one of the rows. */
 bool assay_rows_are_all(const assay_rows_seen *rows);
-/* Elements of the stored value in front of the row. */
-int64_t assay_rows_place(const assay_rows_seen *rows, int64_t token, int64_t sub);
+/* Elements of the stored value in front of the row. Asked for each row, some of which are short:
+ * nearly every value has one outer row, or one in the middle, and then nothing is divided. */
+static inline int64_t assay_rows_place(const assay_rows_seen *rows, int64_t token, int64_t sub)
+{
+    int64_t s = rows->order ? rows->order[token * rows->n_sub + sub] : sub;
+    int64_t outer = s < rows->n_middle ? 0 : rows->n_middle == 1 ? s : s / rows->n_middle;
+    int64_t middle = s - outer * rows->n_middle;
+    return ((outer * rows->n_t + rows->first + token) * rows->n_middle + middle) * rows->n_inner;
+}
 /* [n_cols]; room: as many, used where the values must be widened. */
 const double *assay_rows_at(const assay_rows_seen *rows, int64_t token, int64_t sub, double *room);
 
