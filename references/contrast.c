@@ -159,16 +159,25 @@ static void add_wide(const pass *p, const tile *t, int k, double weight)
     }
 }
 
+/* In the order in which they lie: [outer, T, middle]. */
+static void sum_rows(const pass *p, tile *t)
+{
+    const int64_t n_middle = p->side[REF]->n_middle;
+    for (int64_t first = 0; first < p->n_sub; first += n_middle)
+        for (int k = 0; k < t->n; k++)
+            for (int64_t s = first; s < first + n_middle; s++)
+                sum_row(p, t, k, s);
+}
+
 /* Sums of the tile's rows, then, of what is still in the cache, the sums of its channels. */
 static void run_tile(const pass *p, tile *t)
 {
     float weights[AT_ONCE];
     int ks[AT_ONCE], n = 0;
+    sum_rows(p, t);
     for (int k = 0; k < t->n; k++) {
         int64_t token = t->first + k;
         double dd;
-        for (int64_t s = 0; s < p->n_sub; s++)
-            sum_row(p, t, k, s);
         p->gains[token] = NAN;
         if (!p->state || p->state[token * p->n_sub] & p->dirty)
             continue;
