@@ -9,7 +9,8 @@
 #include "probes/recorder.h"
 #include "references/row_f32.h"
 
-enum { MAX_BLOCKS = 32, LEAST_BLOCK = 8, AT_ONCE = ASSAY_ROWS_AT_ONCE, GOT = 0, REF = 1 };
+enum { MAX_BLOCKS = 32, MIN_BLOCKS = 8, LEAST_BLOCK = 8, CHANNEL_SUMS = 1 << 18 };
+enum { AT_ONCE = ASSAY_ROWS_AT_ONCE, GOT = 0, REF = 1 };
 
 typedef struct pass {
     const assay_rows_seen *side[2];
@@ -254,10 +255,18 @@ static bool is_narrow(const assay_stored *values)
            values->dtype == ASSAY_DTYPE_BF16;
 }
 
+/* Each has its own sums of channels, of wide values fewer. */
+static int64_t blocks_of(int64_t width)
+{
+    int64_t n = CHANNEL_SUMS / (2 * width + 1);
+    return n < MIN_BLOCKS ? MIN_BLOCKS : n > MAX_BLOCKS ? MAX_BLOCKS : n;
+}
+
 static pass plan(const assay_rows_seen *got, const assay_rows_seen *ref, const uint8_t *state,
                  uint8_t dirty)
 {
-    int64_t n = got->n_tokens, block = (n + MAX_BLOCKS - 1) / MAX_BLOCKS;
+    int64_t n = got->n_tokens, most = blocks_of(got->n_sub * got->n_cols),
+            block = (n + most - 1) / most;
     pass p = {.side = {got, ref},
               .state = state,
               .dirty = dirty,

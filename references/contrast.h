@@ -4,9 +4,9 @@
  * (gain.h). Rows of float32 and of 16-bit formats are added up from float32 (row_f32.h), others are
  * widened to float64; nothing that lies in float32 is copied.
  *
- * Tokens are dealt out to threads in at most 32 blocks whose number depends on nothing but the
- * number of tokens; channel sums are added block by block, in order: the same bits with any number
- * of threads.
+ * Tokens are dealt out to threads in at most 32 blocks (8, where tokens are very wide) whose number
+ * depends on nothing but the shape; channel sums are added block by block, in order: the same bits
+ * with any number of threads.
  */
 #ifndef ASSAY_REFERENCES_CONTRAST_H
 #define ASSAY_REFERENCES_CONTRAST_H

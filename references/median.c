@@ -35,6 +35,10 @@ static void select_kth(double *x, int64_t n, int64_t k)
             high = smaller;
             continue;
         }
+        if (smaller > low) { /* fewer are left, the pivot among them */
+            low = smaller;
+            continue;
+        }
         low = gather(x, smaller, high, pivot, true);
         if (k < low)
             return;
