@@ -12,10 +12,10 @@ void assay_agreement_init(assay_agreement *agreement)
 
 static bool has_nan(const double *x, int64_t n)
 {
+    int bad = 0;
     for (int64_t i = 0; i < n; i++)
-        if (isnan(x[i]))
-            return true;
-    return false;
+        bad |= x[i] != x[i];
+    return bad;
 }
 
 /* Ids of the largest values, largest first; the lower id wins ties. */

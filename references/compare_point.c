@@ -237,13 +237,12 @@ static assay_status add_rows(group *g, const assay_pair *pair, int index,
     ASSAY_TRY(make_room(g, n_rows));
     double *errors = g->error[CANDIDATE] + g->n, *twin_errors = g->error[TWIN] + g->n;
     uint8_t *state = g->state + g->n;
-    for (int64_t r = 0; r < n_rows; r++) {
-        state[r] =
-            r % got->n_sub ? state[r - 1] : state_of(g, pair->first + r / got->n_sub, has_twin);
+    for (int64_t t = 0; t < got->n_tokens; t++)
+        memset(state + t * got->n_sub, state_of(g, pair->first + t, has_twin), (size_t)got->n_sub);
+    for (int64_t r = 0; r < n_rows; r++)
         g->pair_of[g->n + r] = index;
-        if (!has_twin)
-            twin_errors[r] = NAN;
-    }
+    for (int64_t r = 0; r < n_rows && !has_twin; r++)
+        twin_errors[r] = NAN;
     ASSAY_TRY(assay_contrast(&m, errors, g->gain[CANDIDATE], g->kept, g->point, g->layer, got, ref,
                              state, OWN | CONTEXT));
     if (has_twin)

@@ -40,7 +40,7 @@ static int64_t room_of(const pass *p)
 }
 
 /* Row of token `first + k` of the tile. */
-static const float *narrow_row(const pass *p, const tile *t, int side, int k, int64_t s)
+static inline const float *narrow_row(const pass *p, const tile *t, int side, int k, int64_t s)
 {
     const assay_stored *values = &p->side[side]->values;
     int64_t place = assay_rows_place(p->side[side], t->first + k, s);
@@ -82,18 +82,18 @@ static uint64_t prove_row(const assay_rows_seen *rows, int64_t token, int64_t s)
 
 static void sum_row(const pass *p, tile *t, int k, int64_t s)
 {
+    const assay_rows_seen *got = p->side[GOT], *ref = p->side[REF];
     int64_t token = t->first + k;
     assay_row_sums *row = &p->rows[token * p->n_sub + s];
-    bool at_once = p->proves && p->side[GOT]->values.dtype == ASSAY_DTYPE_F32 &&
-                   p->side[REF]->values.dtype == ASSAY_DTYPE_F32;
-    if (p->proves && !at_once) {
-        t->proof.got += prove_row(p->side[GOT], token, s);
-        t->proof.ref += prove_row(p->side[REF], token, s);
+    t->proof.proves =
+        p->proves && got->values.dtype == ASSAY_DTYPE_F32 && ref->values.dtype == ASSAY_DTYPE_F32;
+    if (p->proves && !t->proof.proves) {
+        t->proof.got += prove_row(got, token, s);
+        t->proof.ref += prove_row(ref, token, s);
     }
-    t->proof.proves = at_once;
     if (p->narrow)
         assay_row_sums_of_f32(row, &t->proof, narrow_row(p, t, GOT, k, s),
-                              narrow_row(p, t, REF, k, s), assay_rows_place(p->side[REF], token, s),
+                              narrow_row(p, t, REF, k, s), assay_rows_place(ref, token, s),
                               p->n_cols);
     else
         *row = assay_row_sums_of(wide_row(p, t, GOT, s), wide_row(p, t, REF, s), p->n_cols);

@@ -21,7 +21,7 @@ typedef int32_t i32w __attribute__((vector_size(ASSAY_LANES_F32 * sizeof(int32_t
 /* Totals of the lanes of one row; n_bad: elements that are not finite. */
 typedef struct totals {
     double rr, dd, dr, max_abs;
-    int64_t n, n_bad;
+    int64_t n_bad;
     bool is_odd; /* such an element differs from the other side's, or is NaN */
 } totals;
 
@@ -52,30 +52,54 @@ static float largest_of(const i32w *bits)
     return out;
 }
 
-/* Groups of sixteen, as far as they are full. */
+/* Of the last elements of a row, zeros behind them: they add nothing to any sum. */
+typedef struct rest {
+    float got[ASSAY_LANES_F32], ref[ASSAY_LANES_F32];
+} rest;
+
+static void copy_rest(rest *out, const float *got, const float *ref, int64_t n)
+{
+    memset(out, 0, sizeof *out);
+    memcpy(out->got, got, (size_t)n * sizeof *got);
+    memcpy(out->ref, ref, (size_t)n * sizeof *ref);
+}
+
+/* Sixteen at a time; behind the last whole group what is left of the row. */
 ASSAY_WIDEST_INT static void add_groups(totals *out, assay_row_proof *proof, const float *got,
                                         const float *ref, int64_t first, int64_t n, bool proves)
 {
     const bool masked = proof->masked;
     const int32_t infinite = 0x7F800000;
     assay_f64s rr = {0}, dd = {0}, dr = {0};
-    assay_u64s mixed[2] = {{0}, {0}}, at, step;
+    assay_u64s mixed_got = {0}, mixed_ref = {0}, at, step;
     i32w most = {0}, n_bad = {0}, odd = {0};
-    int64_t i = 0;
+    rest last;
     assay_mix_begin(&at, &step, first / 2);
-    for (; i + ASSAY_LANES_F32 <= n; i += ASSAY_LANES_F32) {
+    for (int64_t i = 0; i < n; i += ASSAY_LANES_F32) {
+        const float *of_got = got + i, *of_ref = ref + i;
         assay_f32w g, r;
-        __builtin_prefetch(got + i + AHEAD); /* the processor's own stops at the end of a page */
-        __builtin_prefetch(ref + i + AHEAD);
-        memcpy(&g, got + i, sizeof g);
-        memcpy(&r, ref + i, sizeof r);
+        __builtin_prefetch(of_got + AHEAD); /* the processor's own stops at the end of a page */
+        __builtin_prefetch(of_ref + AHEAD);
+        if (n - i < ASSAY_LANES_F32) {
+            copy_rest(&last, of_got, of_ref, n - i);
+            of_got = last.got;
+            of_ref = last.ref;
+        }
+        memcpy(&g, of_got, sizeof g);
+        memcpy(&r, of_ref, sizeof r);
         if (proves) { /* words of both sides: neither waits for the other */
             assay_u64s x = (assay_u64s)g + at, y = (assay_u64s)r + at;
             at += step;
             ASSAY_MIX(x);
             ASSAY_MIX(y);
-            mixed[0] += x;
-            mixed[1] += y;
+            if (n - i < ASSAY_LANES_F32) { /* zeros are mixed to something */
+                const assay_i64s lane = {0, 1, 2, 3, 4, 5, 6, 7};
+                const assay_u64s kept = (assay_u64s)((lane - (n - i) / 2) >> 63);
+                x &= kept;
+                y &= kept;
+            }
+            mixed_got += x;
+            mixed_ref += y;
         }
         if (masked) {
             const i32w size_g = (i32w)g & INT32_MAX, size_r = (i32w)r & INT32_MAX;
@@ -103,41 +127,12 @@ ASSAY_WIDEST_INT static void add_groups(totals *out, assay_row_proof *proof, con
                     .dd = assay_lanes_total(&dd),
                     .dr = assay_lanes_total(&dr),
                     .max_abs = largest_of(&most),
-                    .n = i,
                     .n_bad = masked ? count_of(&n_bad) : 0,
                     .is_odd = masked && has_any(&odd)};
     if (proves) {
-        proof->got += assay_mix_total(&mixed[0]);
-        proof->ref += assay_mix_total(&mixed[1]);
+        proof->got += assay_mix_total(&mixed_got);
+        proof->ref += assay_mix_total(&mixed_ref);
     }
-}
-
-static void prove_rest(assay_row_proof *proof, const float *got, const float *ref, int64_t first,
-                       int64_t from, int64_t n)
-{
-    for (int64_t k = from; k < n; k += 2) {
-        uint64_t g, r;
-        memcpy(&g, got + k, sizeof g);
-        memcpy(&r, ref + k, sizeof r);
-        proof->got += assay_mix_word(g, (first + k) / 2);
-        proof->ref += assay_mix_word(r, (first + k) / 2);
-    }
-}
-
-/* One element behind the groups. */
-static void add_one(totals *t, float got, float ref)
-{
-    if (!isfinite(got) || !isfinite(ref)) {
-        t->n_bad++;
-        t->is_odd = t->is_odd || !(got == ref); /* NaN equals nothing */
-        return;
-    }
-    float d = got - ref;
-    double wide_d = d, wide_r = ref;
-    t->rr += wide_r * wide_r;
-    t->dd += wide_d * wide_d;
-    t->dr += wide_d * wide_r;
-    t->max_abs = fabs(wide_d) > t->max_abs ? fabs(wide_d) : t->max_abs;
 }
 
 /* Whether the sums say everything that is asked. |got|^2 = |ref|^2 + 2 <d, ref> + |d|^2, which
@@ -155,10 +150,6 @@ static bool sum_row(assay_row_sums *out, assay_row_proof *proof, const float *go
 {
     totals t;
     add_groups(&t, proof, got, ref, first, n, proves);
-    if (proves)
-        prove_rest(proof, got, ref, first, t.n, n);
-    for (int64_t i = t.n; i < n; i++)
-        add_one(&t, got[i], ref[i]);
     proof->masked = proof->masked && t.n_bad;
     return finish(out, &t, n);
 }
