@@ -13,6 +13,7 @@ void assay_agreement_init(assay_agreement *agreement)
 static bool has_nan(const double *x, int64_t n)
 {
     int bad = 0;
+#pragma omp simd reduction(| : bad)
     for (int64_t i = 0; i < n; i++)
         bad |= x[i] != x[i];
     return bad;
@@ -39,13 +40,42 @@ static int top_of(int64_t out[TOP], const double *x, int64_t n)
 }
 
 /*
- * KL(ref || got): with weights e = exp(ref - its largest) that sum up to z, the mean of ref - got
- * over e / z, and the logarithms of both sums.
+ * Of logits that hardly differ, as those of healthy runs do. With weights p of the reference and
+ * d = (got - its largest) - (ref - its largest):
+ *
+ *   KL = log(sum p exp(d)) - sum p d = log1p(a + b) - a,   a = sum p d,   b = sum p (exp(d) - 1 -
+ * d)
+ *
+ * keeps its digits however small it is. exp(d) - 1 - d to d^7; p in float32 shifts the result by
+ * parts in 10^7. False: some d is too large for that.
  */
+static bool find_small_divergence(double *kl, const double *got, const double *ref, int64_t n,
+                                  double got_max, double ref_max)
+{
+    double z = 0, a = 0, b = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double r = ref[i] - ref_max, d = got[i] - got_max - r;
+        if (!(fabs(d) <= 0x1p-5))
+            return false;
+        double e = expf((float)r);
+        double c = 1 / 24. + d * (1 / 120. + d * (1 / 720. + d * (1 / 5040.)));
+        z += e;
+        a += e * d;
+        b += e * (d * d * (1 / 2. + d * (1 / 6. + d * c)));
+    }
+    a /= z;
+    b /= z;
+    *kl = fmax(log1p(a + b) - a, 0);
+    return true;
+}
+
+/* KL(ref || got) from both sums of exponentials, with weights e that sum up to ref_sum. */
 static double divergence(const double *got, const double *ref, int64_t n, double got_max,
                          double ref_max)
 {
-    double got_sum = 0, ref_sum = 0, off = 0;
+    double got_sum = 0, ref_sum = 0, off = 0, kl;
+    if (find_small_divergence(&kl, got, ref, n, got_max, ref_max))
+        return kl;
     for (int64_t i = 0; i < n; i++) {
         double e = exp(ref[i] - ref_max);
         got_sum += exp(got[i] - got_max);
@@ -53,7 +83,7 @@ static double divergence(const double *got, const double *ref, int64_t n, double
         if (e > 0) /* an id that only the candidate rules out costs infinity */
             off += e * (ref[i] - ref_max - (got[i] - got_max));
     }
-    double kl = off / ref_sum + log(got_sum) - log(ref_sum);
+    kl = off / ref_sum + log(got_sum) - log(ref_sum);
     if (isnan(kl))
         return INFINITY;
     return kl > 0 ? kl : 0;
