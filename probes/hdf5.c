@@ -503,18 +503,14 @@ static assay_status check_storage(assay_h5_info *info, hid_t file, hid_t set, co
     return check_size(info, set, path, size);
 }
 
-/* Bytes in the file that are the values as this machine has them. */
-static int64_t offset_of(hid_t set, hid_t type, const assay_h5_info *info)
+static bool is_native(hid_t type)
 {
     const hid_t plain[] = {H5T_NATIVE_FLOAT, H5T_NATIVE_DOUBLE, H5T_NATIVE_UINT16,
                            H5T_NATIVE_INT32};
     bool same = false;
     for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
         same = same || H5Tequal(type, plain[i]) > 0;
-    if (!same || info->is_virtual || info->count == 0)
-        return -1;
-    haddr_t at = place_of(set);
-    return at == HADDR_UNDEF ? -1 : (int64_t)at;
+    return same;
 }
 
 assay_status assay_h5_dataset(assay_h5_info *out, hid_t file, const char *path)
@@ -553,7 +549,9 @@ assay_status assay_h5_dataset(assay_h5_info *out, hid_t file, const char *path)
     type_of(&info, type);
     info.element_bytes = H5Tget_size(type);
     ASSAY_GO(check_storage(&info, file, set, path, H5Tget_size(type)));
-    info.offset = offset_of(set, type, &info);
+    info.is_native = is_native(type) && !info.is_virtual && info.count > 0;
+    haddr_t at = info.is_native ? place_of(set) : HADDR_UNDEF;
+    info.offset = at == HADDR_UNDEF ? -1 : (int64_t)at;
     *out = info;
 out:
     if (type >= 0)

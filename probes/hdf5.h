@@ -7,7 +7,7 @@
  * switched off; its innermost message is put behind our line.
  *
  * The serial HDF5 library is not safe for threads: all calls of one process come from one thread at
- * a time.
+ * a time. assay_h5_read_stored (hdf5_chunks.h) alone sees to that itself, among its own calls.
  */
 #ifndef ASSAY_PROBES_HDF5_H
 #define ASSAY_PROBES_HDF5_H
@@ -90,6 +90,8 @@ typedef struct assay_h5_info {
     bool is_unsigned16;   /* bits of a 16-bit format */
     bool is_virtual;      /* put together from other files */
     bool has_sources;     /* virtual: all of them are there, in the same folder */
+    bool is_native;       /* float32, float64, int32 or 16-bit words as this machine has them, in
+                             this file */
     int64_t offset; /* in the file, where the numbers lie in one piece and as this machine has them;
                        -1: they do not */
 } assay_h5_info;

@@ -181,19 +181,23 @@ static assay_status look_for_hole(assay_comparison *c, const assay_match *match,
                                        prompt, pair->step[CANDIDATE], name);
 }
 
-/* Of both sides, over all pairs. */
-static double bytes_of(const assay_comparison *c, const assay_match *match, const assay_pair *pairs,
-                       int n_pairs, assay_point point, int layer)
+/* Of one point on all sides, over all pairs. */
+static void add_bytes(assay_compare_place *place, const assay_comparison *c,
+                      const assay_match *match, const assay_pair *pairs, int n_pairs,
+                      assay_point point)
 {
-    double bytes = assay_compare_by_expert(point) ? INFINITY : 0; /* ids are integers: converted */
     for (int i = 0; i < n_pairs; i++)
-        for (int side = CANDIDATE; side <= REFERENCE; side++) {
-            const assay_seen *seen = assay_run_find(c->run[side], match->prompt[side],
-                                                    pairs[i].step[side], point, layer);
-            if (seen && seen->has_values)
-                bytes += assay_run_bytes_mapped(c->run[side], seen);
+        for (int side = 0; side < SIDES; side++) {
+            const assay_seen *seen = pairs[i].step[side] < 0
+                                         ? NULL
+                                         : assay_run_find(c->run[side], match->prompt[side],
+                                                          pairs[i].step[side], point, place->layer);
+            if (!seen || !seen->has_values)
+                continue;
+            double bytes = assay_run_bytes_stored(c->run[side], seen);
+            place->bytes += bytes;
+            place->unpacked += assay_run_is_mapped(c->run[side], seen) ? 0 : bytes;
         }
-    return bytes;
 }
 
 static assay_status list_place(assay_compare_place *place, assay_comparison *c,
@@ -202,8 +206,10 @@ static assay_status list_place(assay_compare_place *place, assay_comparison *c,
 {
     for (int i = 0; i < n_pairs; i++)
         ASSAY_TRY(look_for_hole(c, match, &pairs[i], kinds, point, layer));
-    *place = (assay_compare_place){
-        .point = point, .layer = layer, .bytes = bytes_of(c, match, pairs, n_pairs, point, layer)};
+    *place = (assay_compare_place){.point = point, .layer = layer};
+    add_bytes(place, c, match, pairs, n_pairs, point);
+    if (assay_compare_by_expert(point))
+        add_bytes(place, c, match, pairs, n_pairs, ASSAY_POINT_MOE_TOPK);
     return ASSAY_OK;
 }
 

@@ -45,11 +45,15 @@ static void run_place(work *w, int i, assay_contrast_room *room)
         note_failure(w, i, s);
 }
 
+/* What one thread unpacks by itself, so that memory is bounded by so much a thread. */
+#define MOST_UNPACKED (1 << 25)
+
 /* HDF5 is one thread's, and memory for values that are converted should not grow with the number of
  * threads; logits cost many times their bytes. */
 static bool is_for_one_thread(const assay_compare_place *place, double most)
 {
-    return place->bytes <= most && place->point != ASSAY_POINT_LOGITS;
+    return place->bytes <= most && place->unpacked <= MOST_UNPACKED &&
+           place->point != ASSAY_POINT_LOGITS;
 }
 
 static void run_places(work *w)

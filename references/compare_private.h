@@ -55,7 +55,8 @@ assay_status assay_match_steps(assay_pair **out, int *n, const assay_comparison 
 typedef struct assay_compare_place {
     assay_point point;
     int layer;
-    double bytes; /* what there is to do; infinite: some of it must be read by way of HDF5 */
+    double bytes;    /* what there is to do; infinite: some of it must be read by way of HDF5 */
+    double unpacked; /* bytes of it that are unpacked into memory */
     bool has_item;
     assay_compared item;
     assay_gain *gain[SIDES]; /* of candidate and twin; freed by whoever made the place */

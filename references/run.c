@@ -56,6 +56,7 @@ void assay_run_close(assay_run *run)
         free(run->kept[i]);
     free(run->kept);
     free(run->marks);
+    assay_shelf_free(run->shelf);
     free(run);
 }
 
@@ -196,6 +197,7 @@ assay_status assay_run_open(assay_run **out, const char *const *paths, int n_pat
         goto out;
     }
     ASSAY_GO(names_modules(&modules, run));
+    ASSAY_GO(assay_shelf_new(&run->shelf));
     for (int i = 0; i < n_paths; i++) {
         ASSAY_GO(assay_run_read_ranks(run, i));
         ASSAY_GO(found && !modules ? assay_run_open_capture(run, i, &o)

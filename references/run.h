@@ -180,10 +180,10 @@ void assay_run_unmark(assay_run *run);
 
 /* A value as it lies, where that is canonical layout already. */
 typedef struct assay_stored {
-    const void *data;  /* dense, canonical axes; of the file's mapping unless owned */
-    assay_dtype dtype; /* F64, F32, F16, BF16 or I32 */
-    void *owned;
-    const assay_run *run; /* of `unproven` */
+    const void *data;     /* dense, canonical axes; of the file's mapping unless owned */
+    assay_dtype dtype;    /* F64, F32, F16, BF16 or I32 */
+    void *owned;          /* taken from the run's shelf; without a run: of malloc */
+    const assay_run *run; /* whose value it is */
     const assay_seen
         *unproven; /* its checksum is still to be proven; NULL: there is none, or it is */
 } assay_stored;
@@ -199,8 +199,10 @@ assay_status assay_run_look_unproven(assay_stored *out, const assay_run *run,
 /* checksum: of all elements (probes/recorder.h); NULL: it is taken here. Fails: ASSAY_BAD_FILE, the
  * values are not those that were written. */
 assay_status assay_stored_prove(assay_stored *stored, const uint64_t *checksum);
-/* Bytes of a value that is looked at where it lies; infinite: it would be read and converted. */
-double assay_run_bytes_mapped(const assay_run *run, const assay_seen *seen);
+/* Bytes of a value that is looked at as it lies, mapped or unpacked, which several threads may do
+ * at once; infinite: it would be read and converted by way of HDF5, by one thread. */
+double assay_run_bytes_stored(const assay_run *run, const assay_seen *seen);
+bool assay_run_is_mapped(const assay_run *run, const assay_seen *seen);
 void assay_stored_clear(assay_stored *stored);
 /* Values [first, first + n) as float64; format F64: the pointer itself, else widened into room. */
 const double *assay_stored_at(const assay_stored *stored, int64_t first, int64_t n, double *room);

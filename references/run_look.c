@@ -57,10 +57,22 @@ static const void *find_mapped(const assay_run *run, const assay_entry *e)
     return (const char *)file->mapping.bytes + at;
 }
 
-double assay_run_bytes_mapped(const assay_run *run, const assay_seen *seen)
+bool assay_run_is_mapped(const assay_run *run, const assay_seen *seen)
+{
+    return find_mapped(run, (const assay_entry *)(const void *)seen) != NULL;
+}
+
+/* Whether it need not be converted, though it may not lie in one piece. */
+static bool can_unpack(const assay_entry *e)
+{
+    return is_as_stored(e) && e->source.info.is_native &&
+           e->source.info.element_bytes == assay_dtype_bytes(format_of(&e->source));
+}
+
+double assay_run_bytes_stored(const assay_run *run, const assay_seen *seen)
 {
     const assay_entry *e = (const assay_entry *)(const void *)seen;
-    if (!find_mapped(run, e))
+    if (!find_mapped(run, e) && !can_unpack(e))
         return INFINITY;
     return (double)e->source.info.count * (double)e->source.info.element_bytes;
 }
@@ -69,19 +81,20 @@ double assay_run_bytes_mapped(const assay_run *run, const assay_seen *seen)
 static assay_status unpack(void **out, const assay_run *run, const assay_entry *e)
 {
     const assay_source *source = &e->source;
-    void *data;
-    bool done;
     *out = NULL;
-    if (!is_as_stored(e) || source->info.element_bytes != assay_dtype_bytes(format_of(source)))
+    if (!can_unpack(e))
         return ASSAY_OK;
-    ASSAY_TRY(assay_alloc(&data, (size_t)source->info.count, source->info.element_bytes, "values"));
+    void *data;
+    ASSAY_TRY(assay_shelf_take(&data, run->shelf,
+                               (size_t)source->info.count * source->info.element_bytes, "values"));
     assay_status s =
-        assay_h5_read_stored(data, &done, run->files[source->file].id, source->path, &source->info);
-    if (s == ASSAY_OK && done)
-        *out = data;
-    else
-        free(data);
-    return s == ASSAY_OK ? s : assay_within(s, "'%s'", run->files[source->file].path);
+        assay_h5_read_stored(data, run->files[source->file].id, source->path, &source->info);
+    if (s != ASSAY_OK) {
+        assay_shelf_give(run->shelf, data);
+        return assay_within(s, "'%s'", run->files[source->file].path);
+    }
+    *out = data;
+    return ASSAY_OK;
 }
 
 /* *out stays empty where the value has to be converted. What the file says of its bytes is left to
@@ -98,7 +111,7 @@ static assay_status look_as_stored(assay_stored *out, const assay_run *run, cons
     if (e->source.is_sealed) { /* a hash goes through the bytes in their order, by itself */
         assay_status s = assay_run_check(run, &e->source, data);
         if (s != ASSAY_OK) {
-            free(owned);
+            assay_shelf_give(run->shelf, owned);
             return s;
         }
     }
@@ -128,17 +141,18 @@ assay_status assay_run_look_unproven(assay_stored *out, const assay_run *run,
                                      const assay_seen *seen)
 {
     const assay_entry *e = (const assay_entry *)(const void *)seen;
-    assay_stored found = {.dtype = ASSAY_DTYPE_F64};
+    assay_stored found = {.dtype = ASSAY_DTYPE_F64, .run = run};
     int64_t count = 1;
     if (seen->has_values)
         ASSAY_TRY(look_as_stored(&found, run, e));
     if (!found.data) {
         for (int d = 0; d < seen->n_dims; d++)
             count *= seen->dims[d];
-        ASSAY_TRY(assay_alloc(&found.owned, (size_t)count, sizeof(double), "values"));
+        ASSAY_TRY(
+            assay_shelf_take(&found.owned, run->shelf, (size_t)count * sizeof(double), "values"));
         assay_status s = assay_run_read_converted(found.owned, run, seen);
         if (s != ASSAY_OK) {
-            free(found.owned);
+            assay_shelf_give(run->shelf, found.owned);
             return s;
         }
         found.data = found.owned;
@@ -161,7 +175,10 @@ assay_status assay_run_look(assay_stored *out, const assay_run *run, const assay
 
 void assay_stored_clear(assay_stored *stored)
 {
-    free(stored->owned);
+    if (stored->run)
+        assay_shelf_give(stored->run->shelf, stored->owned);
+    else
+        free(stored->owned);
     *stored = (assay_stored){.dtype = ASSAY_DTYPE_F64};
 }
 

@@ -9,6 +9,7 @@
 #include "references/layout.h"
 #include "references/names.h"
 #include "references/run.h"
+#include "references/shelf.h"
 
 /* Where stored numbers lie. */
 typedef struct assay_source {
@@ -93,6 +94,7 @@ struct assay_run {
     bool marks_reads;
     void **kept; /* memory that lives as long as the run */
     size_t n_kept, kept_room;
+    assay_shelf *shelf; /* memory of the values that are looked at */
 };
 
 /* Hands memory over to the run; NULL is passed on. Fails: ASSAY_NO_MEMORY (memory is freed). */

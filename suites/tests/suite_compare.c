@@ -515,48 +515,6 @@ START_TEST(compare_does_not_depend_on_threads)
 }
 END_TEST
 
-/* Captures of ours, whose values are compared where they lie, many places at once. */
-START_TEST(compare_of_captures_does_not_depend_on_threads)
-{
-    static int32_t tokens[160];
-    const assay_seam_setting noise = {.seam = ASSAY_SEAM_ROW_NOISE,
-                                      .layer = -1,
-                                      .head = -1,
-                                      .rank = -1,
-                                      .step = -1,
-                                      .sequence = -1,
-                                      .value = 1e-4,
-                                      .n_ints = 3,
-                                      .ints = {ASSAY_POINT_EMBED, -1, 1}};
-    char model[600], paths[2][600];
-    assay_run *runs[2];
-    assay_comparison *c[3];
-    snprintf(model, sizeof model, "%s", data_shipped("glm5-tiny-Q4_K_M.gguf"));
-    for (int i = 0; i < 160; i++)
-        tokens[i] = 8 + (i * 37 + 11) % 1000;
-    for (int i = 0; i < 2; i++) {
-        snprintf(paths[i], sizeof paths[i], "%s", data_scratch(i ? "off.h5" : "right.h5"));
-        EXPECT_OK(capture_planted(paths[i], model, tokens, 160, 2, ASSAY_DTYPE_F32, &noise, i));
-        runs[i] = open_run(paths[i]);
-    }
-    for (int i = 0; i < 3; i++) {
-        omp_set_num_threads(2 * i + 1);
-        EXPECT_OK(assay_compare_runs(&c[i], runs[1], runs[0], NULL));
-        ck_assert_int_eq(assay_comparison_n(c[0]), assay_comparison_n(c[i]));
-        for (int k = 0; k < assay_comparison_n(c[0]); k++) {
-            const assay_compared *x = assay_comparison_at(c[0], k),
-                                 *y = assay_comparison_at(c[i], k);
-            ck_assert_mem_eq(&x->metrics, &y->metrics, sizeof x->metrics);
-            ck_assert_str_eq(x->why, y->why);
-        }
-    }
-    for (int i = 0; i < 3; i++)
-        assay_comparison_free(c[i]);
-    for (int i = 0; i < 2; i++)
-        assay_run_close(runs[i]);
-}
-END_TEST
-
 START_TEST(compare_rate_is_taken_beside_a_plain_loop)
 {
     assay_compare_rate rate;
@@ -577,6 +535,5 @@ EXPECT_MAIN("compare", compare_of_a_run_with_itself_is_exact, compare_passes_a_h
             compare_fails_planted_faults_at_the_right_first_point,
             compare_passes_healthy_runs_of_every_model, compare_puts_ranks_together,
             compare_with_another_architecture_cannot_judge, agreement_of_hand_computed_rows,
-            compare_does_not_depend_on_threads, compare_of_captures_does_not_depend_on_threads,
-            compare_rate_is_taken_beside_a_plain_loop,
+            compare_does_not_depend_on_threads, compare_rate_is_taken_beside_a_plain_loop,
             tolerance_has_one_row_for_every_point_of_numbers)
