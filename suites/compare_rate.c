@@ -101,7 +101,7 @@ static assay_status file_bytes(uint64_t *sum, const char *path)
     return ASSAY_OK;
 }
 
-enum { PLAIN, COMPARED, INFLATED, KINDS };
+enum { PLAIN, COMPARED, BY_ZLIB, BY_LIBDEFLATE, KINDS };
 
 /* All kinds once, one behind the other. */
 static assay_status take_turn(times out[KINDS], double *sum, const assay_inflate *packed,
@@ -111,14 +111,32 @@ static assay_status take_turn(times out[KINDS], double *sum, const assay_inflate
     ASSAY_TRY(read_compared(&out[COMPARED], a, b));
     times began = now();
     if (assay_inflate_bytes(packed))
-        ASSAY_TRY(assay_inflate_all(packed));
-    out[INFLATED] = since(began);
+        ASSAY_TRY(assay_inflate_by_zlib(packed));
+    out[BY_ZLIB] = since(began);
+    began = now();
+    if (assay_inflate_bytes(packed))
+        ASSAY_TRY(assay_inflate_by_libdeflate(packed));
+    out[BY_LIBDEFLATE] = since(began);
     return ASSAY_OK;
+}
+
+static void take_inflated(assay_inflated *out, times turns[][KINDS], int n, int kind)
+{
+    double one[3][ASSAY_COMPARE_RATE_MOST_TURNS];
+    for (int i = 0; i < n; i++) {
+        const times *t = turns[i];
+        one[0][i] = t[kind].wall_s;
+        one[1][i] = t[kind].wall_s / t[COMPARED].wall_s;
+        one[2][i] = t[kind].cpu_s / t[COMPARED].cpu_s;
+    }
+    out->seconds = assay_median(one[0], n);
+    out->ratio = assay_median(one[1], n);
+    out->cpu_ratio = assay_median(one[2], n);
 }
 
 static void take_medians(assay_compare_rate *rate, times turns[][KINDS], int n)
 {
-    double one[6][ASSAY_COMPARE_RATE_MOST_TURNS];
+    double one[4][ASSAY_COMPARE_RATE_MOST_TURNS];
     rate->lowest = INFINITY;
     for (int i = 0; i < n; i++) {
         const times *t = turns[i];
@@ -126,8 +144,6 @@ static void take_medians(assay_compare_rate *rate, times turns[][KINDS], int n)
         one[1][i] = t[COMPARED].wall_s;
         one[2][i] = t[PLAIN].wall_s / t[COMPARED].wall_s;
         one[3][i] = t[PLAIN].cpu_s / t[COMPARED].cpu_s;
-        one[4][i] = t[INFLATED].wall_s;
-        one[5][i] = t[INFLATED].cpu_s / t[COMPARED].cpu_s;
         rate->lowest = fmin(rate->lowest, one[2][i]);
         rate->highest = fmax(rate->highest, one[2][i]);
     }
@@ -135,13 +151,8 @@ static void take_medians(assay_compare_rate *rate, times turns[][KINDS], int n)
     rate->compare_s = assay_median(one[1], n);
     rate->ratio = assay_median(one[2], n);
     rate->cpu_ratio = assay_median(one[3], n);
-    for (int i = 0; i < n; i++)
-        one[2][i] = turns[i][INFLATED].wall_s / turns[i][COMPARED].wall_s;
-    if (!rate->n_inflated)
-        return;
-    rate->inflate_s = assay_median(one[4], n);
-    rate->inflate_ratio = assay_median(one[2], n);
-    rate->inflate_cpu_ratio = assay_median(one[5], n);
+    take_inflated(&rate->zlib, turns, n, BY_ZLIB);
+    take_inflated(&rate->libdeflate, turns, n, BY_LIBDEFLATE);
 }
 
 assay_status assay_compare_rate_measure(assay_compare_rate *out, const char *a, const char *b,

@@ -13,6 +13,13 @@
 
 #define ASSAY_COMPARE_RATE_MOST_TURNS 101
 
+/* Inflating the chunks and no more (inflate_rate.h). */
+typedef struct assay_inflated {
+    double seconds;   /* median */
+    double ratio;     /* median of seconds / compare_s */
+    double cpu_ratio; /* the same in processor time */
+} assay_inflated;
+
 typedef struct assay_compare_rate {
     uint64_t n_bytes;          /* of both files */
     double plain_s, compare_s; /* medians */
@@ -21,10 +28,8 @@ typedef struct assay_compare_rate {
     double cpu_ratio;          /* median of the same in processor time, which others' work on the
                                   machine does not count into */
     /* of packed captures, else 0: */
-    uint64_t n_inflated;      /* bytes of their chunks, unpacked */
-    double inflate_s;         /* median time of inflating them and no more (inflate_rate.h) */
-    double inflate_ratio;     /* median of inflate_s / compare_s */
-    double inflate_cpu_ratio; /* the same in processor time */
+    uint64_t n_inflated; /* bytes of their chunks, unpacked */
+    assay_inflated zlib, libdeflate;
 } assay_compare_rate;
 
 /* n_turns from 1 to ASSAY_COMPARE_RATE_MOST_TURNS. Fails: as assay_run_open and assay_compare_runs;

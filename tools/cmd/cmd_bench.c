@@ -194,6 +194,20 @@ static assay_status bench_capture(job *j, const char *tier, const times *plain)
     return add(j, name, (double)st.st_size * 1e-6, "MB");
 }
 
+/* What inflating alone costs by one library. */
+static assay_status add_inflated(job *j, const assay_compare_rate *rate, const assay_inflated *by,
+                                 const char *library)
+{
+    char name[64];
+    snprintf(name, sizeof name, "packed, %s alone", library);
+    ASSAY_TRY(
+        add(j, name, (double)rate->n_inflated * 1e-9 / by->seconds, "GB/s of what comes out"));
+    snprintf(name, sizeof name, "packed, %s share", library);
+    ASSAY_TRY(add(j, name, by->ratio, "its time / comparing's, median of turns"));
+    snprintf(name, sizeof name, "packed, %s cpu", library);
+    return add(j, name, by->cpu_ratio, "the same in processor time");
+}
+
 static assay_status add_compare(job *j, const assay_compare_rate *rate)
 {
     double gb = (double)rate->n_bytes * 1e-9;
@@ -206,10 +220,8 @@ static assay_status add_compare(job *j, const assay_compare_rate *rate)
     ASSAY_TRY(add(j, "compare, highest", rate->highest, "compare / loop in one turn"));
     if (!rate->n_inflated)
         return ASSAY_OK;
-    ASSAY_TRY(add(j, "packed, inflating alone", (double)rate->n_inflated * 1e-9 / rate->inflate_s,
-                  "GB/s of what comes out"));
-    ASSAY_TRY(add(j, "packed, compare / inflating", rate->inflate_ratio, "median of turns"));
-    return add(j, "packed, processor", rate->inflate_cpu_ratio, "median of turns, in its time");
+    ASSAY_TRY(add_inflated(j, rate, &rate->zlib, "zlib"));
+    return add_inflated(j, rate, &rate->libdeflate, "libdeflate");
 }
 
 /* Captures that are there already. */
