@@ -189,44 +189,7 @@ ASSAY_WIDEST static void widen_f32(double *out, const float *in, int64_t n)
         out[i] = in[i];
 }
 
-ASSAY_WIDEST static void widen_bf16(double *out, const uint16_t *in, int64_t n)
-{
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++) {
-        uint32_t bits = (uint32_t)in[i] << 16;
-        float x;
-        memcpy(&x, &bits, sizeof x);
-        out[i] = x;
-    }
-}
-
-const double *assay_stored_at(const assay_stored *stored, int64_t first, int64_t n, double *room)
-{
-    const uint16_t *words = stored->data;
-    switch (stored->dtype) {
-    case ASSAY_DTYPE_F64:
-        return (const double *)stored->data + first;
-    case ASSAY_DTYPE_F32:
-        widen_f32(room, (const float *)stored->data + first, n);
-        return room;
-    case ASSAY_DTYPE_I32:
-        for (int64_t i = 0; i < n; i++)
-            room[i] = ((const int32_t *)stored->data)[first + i];
-        return room;
-    case ASSAY_DTYPE_BF16:
-        widen_bf16(room, words + first, n);
-        return room;
-    case ASSAY_DTYPE_F16:
-        for (int64_t i = 0; i < n; i++)
-            room[i] = assay_f16_to_f32(words[first + i]);
-        return room;
-    default:
-        ASSAY_BUG_IF("a stored value of another format");
-    }
-    return room;
-}
-
-ASSAY_WIDEST static void widen_bf16_to_f32(float *out, const uint16_t *in, int64_t n)
+ASSAY_WIDEST static void widen_bf16(float *out, const uint16_t *in, int64_t n)
 {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) {
@@ -242,7 +205,7 @@ const float *assay_stored_at_f32(const assay_stored *stored, int64_t first, int6
     case ASSAY_DTYPE_F32:
         return (const float *)stored->data + first;
     case ASSAY_DTYPE_BF16:
-        widen_bf16_to_f32(room, words + first, n);
+        widen_bf16(room, words + first, n);
         return room;
     case ASSAY_DTYPE_F16:
         for (int64_t i = 0; i < n; i++)
@@ -250,6 +213,39 @@ const float *assay_stored_at_f32(const assay_stored *stored, int64_t first, int6
         return room;
     default:
         ASSAY_BUG_IF("a stored value that float32 does not hold");
+    }
+    return room;
+}
+
+/* Values of 16 bits by way of float32. */
+static void widen_twice(double *out, const assay_stored *stored, int64_t first, int64_t n)
+{
+    enum { AT_ONCE = 512 };
+    float room[AT_ONCE];
+    for (int64_t i = 0; i < n; i += AT_ONCE) {
+        int64_t m = n - i < AT_ONCE ? n - i : AT_ONCE;
+        widen_f32(out + i, assay_stored_at_f32(stored, first + i, m, room), m);
+    }
+}
+
+const double *assay_stored_at(const assay_stored *stored, int64_t first, int64_t n, double *room)
+{
+    switch (stored->dtype) {
+    case ASSAY_DTYPE_F64:
+        return (const double *)stored->data + first;
+    case ASSAY_DTYPE_F32:
+        widen_f32(room, (const float *)stored->data + first, n);
+        return room;
+    case ASSAY_DTYPE_I32:
+        for (int64_t i = 0; i < n; i++)
+            room[i] = ((const int32_t *)stored->data)[first + i];
+        return room;
+    case ASSAY_DTYPE_BF16:
+    case ASSAY_DTYPE_F16:
+        widen_twice(room, stored, first, n);
+        return room;
+    default:
+        ASSAY_BUG_IF("a stored value of another format");
     }
     return room;
 }
