@@ -21,6 +21,8 @@ typedef struct assay_row_sums {
 /* Eight interleaved partial sums, added pairwise at the end, then what is left of the row. An
  * element that is not finite on either side stands as a zero. */
 assay_row_sums assay_row_sums_of(const double *got, const double *ref, int64_t n);
+/* What a further part of a row, or a further row, adds. */
+void assay_row_sums_add(assay_row_sums *sums, const assay_row_sums *more);
 /* Relative error and gain (NaN: none) of a row. */
 double assay_row_rel(const assay_row_sums *sums);
 double assay_row_gain(const assay_row_sums *sums);

@@ -6,7 +6,6 @@
 #include "references/compare.h"
 #include "references/median.h"
 #include "references/metric.h"
-#include "references/row_lanes.h"
 
 #ifdef __FAST_MATH__
 #error "isnan() must mean what it says"
@@ -17,24 +16,105 @@ static bool same_kind(double a, double b)
     return (isinf(a) || isinf(b)) ? a == b : isnan(a) == isnan(b);
 }
 
+/* Sums of a row in eight interleaved parts. */
+typedef struct row_lanes {
+    assay_f64s gg, rr, dd, dr;
+    assay_i64s most;             /* bits of the largest |d|, which order as whole numbers do */
+    assay_i64s bad, differ, nan; /* elements that are not finite on either side; counts */
+} row_lanes;
+
+/* Bits of |x|. */
+#define LANES_SIZE(x) ((assay_i64s)(x)&INT64_MAX)
+
+/* Without a look at single elements: one that is not finite makes gg or rr so. */
+ASSAY_INSIDE void add_lanes(row_lanes *s, const assay_f64s *g, const assay_f64s *r)
+{
+    const assay_f64s d = *g - *r;
+    const assay_i64s size = LANES_SIZE(d), more = (s->most - size) >> 63;
+    s->gg += *g * *g;
+    s->rr += *r * *r;
+    s->dd += d * d;
+    s->dr += d * *r;
+    s->most = (size & more) | (s->most & ~more);
+}
+
+/* An element that is not finite on either side is counted, and a zero on both sides. */
+ASSAY_INSIDE void add_masked_lanes(row_lanes *s, const assay_f64s *g, const assay_f64s *r)
+{
+    const int64_t infinite = 0x7FF0000000000000;
+    const assay_i64s size_g = LANES_SIZE(*g), size_r = LANES_SIZE(*r),
+                     bad = ~((size_g - infinite) & (size_r - infinite)) >> 63,
+                     nan_g = (infinite - size_g) >> 63, nan_r = (infinite - size_r) >> 63;
+    const assay_f64s kept_g = (assay_f64s)((assay_i64s)*g & ~bad),
+                     kept_r = (assay_f64s)((assay_i64s)*r & ~bad);
+    s->bad -= bad;
+    s->nan -= nan_g | nan_r;
+    s->differ -= bad & ~((assay_i64s)(*g == *r) | (nan_g & nan_r));
+    add_lanes(s, &kept_g, &kept_r);
+}
+
+ASSAY_INSIDE int64_t count_of(const assay_i64s *lanes)
+{
+    int64_t n = 0;
+    for (int j = 0; j < ASSAY_LANES_F64; j++)
+        n += (*lanes)[j];
+    return n;
+}
+
+/* The lanes together; rest: sums of what did not fill them, added behind. */
+ASSAY_INSIDE void finish(assay_row_sums *rest, const row_lanes *s)
+{
+    int64_t bits = 0;
+    double most;
+    for (int j = 0; j < ASSAY_LANES_F64; j++)
+        bits = s->most[j] > bits ? s->most[j] : bits;
+    memcpy(&most, &bits, sizeof most);
+    rest->gg = assay_lanes_total(&s->gg) + rest->gg;
+    rest->rr = assay_lanes_total(&s->rr) + rest->rr;
+    rest->dd = assay_lanes_total(&s->dd) + rest->dd;
+    rest->dr = assay_lanes_total(&s->dr) + rest->dr;
+    rest->max_abs = most > rest->max_abs ? most : rest->max_abs;
+    rest->n -= count_of(&s->bad);
+    rest->n_nan += count_of(&s->nan);
+    rest->n_mask_differ += count_of(&s->differ);
+}
+
+/* One element behind the lanes; rest->n counts all elements at first. */
+static void add_one(assay_row_sums *rest, double g, double r)
+{
+    double d = g - r;
+    if (!isfinite(g) || !isfinite(r)) {
+        bool same = g == r || (isnan(g) && isnan(r));
+        rest->n--;
+        rest->n_mask_differ += !same;
+        rest->n_nan += isnan(g) || isnan(r);
+        return;
+    }
+    rest->gg += g * g;
+    rest->rr += r * r;
+    rest->dd += d * d;
+    rest->dr += d * r;
+    rest->max_abs = fabs(d) > rest->max_abs ? fabs(d) : rest->max_abs;
+}
+
 ASSAY_INSIDE void sum(assay_row_sums *out, const double *got, const double *ref, int64_t n,
                       bool masked)
 {
-    assay_row_lanes s = {.gg = {0}};
+    row_lanes s = {.gg = {0}};
     int64_t i = 0;
     for (; i + ASSAY_LANES_F64 <= n; i += ASSAY_LANES_F64) {
         assay_f64s g, r;
         memcpy(&g, got + i, sizeof g);
         memcpy(&r, ref + i, sizeof r);
         if (masked)
-            assay_row_lanes_add_masked(&s, &g, &r);
+            add_masked_lanes(&s, &g, &r);
         else
-            assay_row_lanes_add(&s, &g, &r);
+            add_lanes(&s, &g, &r);
     }
     assay_row_sums rest = {.n = n};
     for (; i < n; i++)
-        assay_row_add_one(&rest, got[i], ref[i]);
-    assay_row_lanes_finish(&rest, &s);
+        add_one(&rest, got[i], ref[i]);
+    finish(&rest, &s);
     *out = rest;
 }
 
@@ -57,6 +137,18 @@ assay_row_sums assay_row_sums_of(const double *got, const double *ref, int64_t n
     if (!isfinite(s.gg) || !isfinite(s.rr) || s.n < n)
         sum_masked(&s, got, ref, n);
     return s;
+}
+
+void assay_row_sums_add(assay_row_sums *sums, const assay_row_sums *more)
+{
+    sums->gg += more->gg;
+    sums->rr += more->rr;
+    sums->dd += more->dd;
+    sums->dr += more->dr;
+    sums->n += more->n;
+    sums->n_mask_differ += more->n_mask_differ;
+    sums->n_nan += more->n_nan;
+    sums->max_abs = more->max_abs > sums->max_abs ? more->max_abs : sums->max_abs;
 }
 
 double assay_row_rel(const assay_row_sums *s)
@@ -130,22 +222,6 @@ static void judge_rows(assay_metrics *out, double *row_errors, const assay_row_s
     out->gain_row_median = assay_median(gains, n_gains);
 }
 
-static assay_row_sums sum_rows(const assay_row_sums *rows, int64_t n_rows)
-{
-    assay_row_sums whole = {0};
-    for (int64_t r = 0; r < n_rows; r++) {
-        whole.gg += rows[r].gg;
-        whole.rr += rows[r].rr;
-        whole.dd += rows[r].dd;
-        whole.dr += rows[r].dr;
-        whole.n += rows[r].n;
-        whole.n_mask_differ += rows[r].n_mask_differ;
-        whole.n_nan += rows[r].n_nan;
-        whole.max_abs = rows[r].max_abs > whole.max_abs ? rows[r].max_abs : whole.max_abs;
-    }
-    return whole;
-}
-
 void assay_metrics_from_rows(assay_metrics *out, double *row_errors, const assay_row_sums *rows,
                              int64_t n_rows, int64_t n_cols)
 {
@@ -166,7 +242,9 @@ void assay_metrics_from_rows(assay_metrics *out, double *row_errors, const assay
     for (int64_t r = 0; r < n_rows && row_errors && !(work && n_cols); r++)
         row_errors[r] = NAN;
     if (work && out->n) {
-        const assay_row_sums whole = sum_rows(rows, n_rows);
+        assay_row_sums whole = {0};
+        for (int64_t r = 0; r < n_rows; r++)
+            assay_row_sums_add(&whole, &rows[r]);
         out->n_mask_differ = whole.n_mask_differ;
         out->n_nan = whole.n_nan;
         out->rel = assay_row_rel(&whole);

@@ -8,7 +8,6 @@
 
 #include "probes/mix.h"
 #include "references/row_f32.h"
-#include "references/row_lanes.h"
 
 #ifdef __FAST_MATH__
 #error "isfinite() must mean what it says"
@@ -154,13 +153,21 @@ static bool sum_row(assay_row_sums *out, assay_row_proof *proof, const float *go
     return finish(out, &t, n);
 }
 
-/* In float64, element by element; for the few rows whose masks differ, or that are nearly zero. */
+/* In float64: rows whose masks differ, that hold NaN, or whose candidate is nearly zero. */
 static void sum_wide(assay_row_sums *out, const float *got, const float *ref, int64_t n)
 {
-    assay_row_sums sums = {.n = n};
-    for (int64_t i = 0; i < n; i++)
-        assay_row_add_one(&sums, got[i], ref[i]);
-    *out = sums;
+    enum { AT_ONCE = 256 };
+    double wide_got[AT_ONCE], wide_ref[AT_ONCE];
+    *out = (assay_row_sums){0};
+    for (int64_t first = 0; first < n; first += AT_ONCE) {
+        int64_t m = n - first < AT_ONCE ? n - first : AT_ONCE;
+        for (int64_t i = 0; i < m; i++) {
+            wide_got[i] = got[first + i];
+            wide_ref[i] = ref[first + i];
+        }
+        assay_row_sums part = assay_row_sums_of(wide_got, wide_ref, m);
+        assay_row_sums_add(out, &part);
+    }
 }
 
 void assay_row_sums_of_f32(assay_row_sums *out, assay_row_proof *proof, const float *got,
