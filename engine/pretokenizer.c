@@ -71,7 +71,7 @@ assay_status assay_pretokenizer_new(assay_pretokenizer **out, const char *name, 
             pcre2_get_error_message(error, (PCRE2_UCHAR *)text, sizeof text);
             assay_pretokenizer_free(pre);
             return assay_fail(
-                ASSAY_UNSUPPORTED,
+                error == PCRE2_ERROR_HEAP_FAILED ? ASSAY_NO_MEMORY : ASSAY_UNSUPPORTED,
                 "pre-tokenizer '%s': this PCRE2 library refuses pattern %d at %zu: %s", row->names,
                 i, (size_t)at, text);
         }
@@ -108,7 +108,7 @@ static assay_status gave_up(const struct split *split, int pattern, size_t n, in
 {
     char text[128];
     pcre2_get_error_message(error, (PCRE2_UCHAR *)text, sizeof text);
-    return assay_fail(ASSAY_UNSUPPORTED,
+    return assay_fail(error == PCRE2_ERROR_NOMEMORY ? ASSAY_NO_MEMORY : ASSAY_UNSUPPORTED,
                       "pre-tokenizer '%s': pattern %d gives up on a piece of %zu bytes: %s",
                       split->pre->row->names, pattern, n, text);
 }

@@ -66,9 +66,10 @@ static assay_status read_name(map_row *row, const parser *p, const yaml_node_t *
     if (!row->code) {
         char why[160];
         pcre2_get_error_message(error, (PCRE2_UCHAR *)why, sizeof why);
-        return assay_fail(
-            ASSAY_BAD_FILE, "'%s', line %zu, column %zu: regular expression '%.80s' at %zu: %s",
-            p->path, value->start_mark.line + 1, value->start_mark.column + 1, text, at, why);
+        return assay_fail(error == PCRE2_ERROR_HEAP_FAILED ? ASSAY_NO_MEMORY : ASSAY_BAD_FILE,
+                          "'%s', line %zu, column %zu: regular expression '%.80s' at %zu: %s",
+                          p->path, value->start_mark.line + 1, value->start_mark.column + 1, text,
+                          at, why);
     }
     return keep(&row->row.name, row, text);
 }
@@ -248,9 +249,11 @@ static assay_status parse(parser *p, FILE *file)
     yaml_parser_set_input_file(&yaml, file);
     assay_status s;
     if (!yaml_parser_load(&yaml, &p->document)) {
-        s = assay_fail(ASSAY_BAD_FILE, "'%s', line %zu, column %zu: %s", p->path,
-                       yaml.problem_mark.line + 1, yaml.problem_mark.column + 1,
-                       yaml.problem ? yaml.problem : "not YAML");
+        /* libyaml has a text for every error but a lack of memory. */
+        s = !yaml.problem ? assay_fail(ASSAY_NO_MEMORY, "'%s': no memory to read it", p->path)
+                          : assay_fail(ASSAY_BAD_FILE, "'%s', line %zu, column %zu: %s", p->path,
+                                       yaml.problem_mark.line + 1, yaml.problem_mark.column + 1,
+                                       yaml.problem);
     } else {
         s = read_root(p);
         yaml_document_delete(&p->document);
@@ -305,15 +308,18 @@ int assay_name_map_count(const assay_name_map *map)
     return map ? map->n : 0;
 }
 
-const assay_name_row *assay_name_map_match(const assay_name_map *map, int index, const char *name,
-                                           int *layer)
+assay_status assay_name_map_match(const assay_name_row **out, int *layer, const assay_name_map *map,
+                                  int index, const char *name)
 {
     const map_row *row = &map->rows[index];
-    *layer = -1;
     int n = pcre2_match(row->code, (PCRE2_SPTR)name, PCRE2_ZERO_TERMINATED, 0, 0, map->match,
                         map->limits);
+    if (n == PCRE2_ERROR_NOMEMORY)
+        return assay_fail(ASSAY_NO_MEMORY, "name map: no memory for a match");
+    *out = n < 0 ? NULL : &row->row;
+    *layer = -1;
     if (n < 0)
-        return NULL;
+        return ASSAY_OK;
     const PCRE2_SIZE *at = pcre2_get_ovector_pointer(map->match);
     if (n >= 2 && at[2] != PCRE2_UNSET && at[3] > at[2] && at[3] - at[2] <= 5) {
         char digits[8] = "";
@@ -323,5 +329,5 @@ const assay_name_row *assay_name_map_match(const assay_name_map *map, int index,
         if (*end == '\0' && value >= 0)
             *layer = (int)value;
     }
-    return &row->row;
+    return ASSAY_OK;
 }

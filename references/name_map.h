@@ -19,12 +19,13 @@
 
 typedef struct assay_name_map assay_name_map;
 
-/* Fails: ASSAY_IO, ASSAY_BAD_FILE. */
+/* Fails: ASSAY_IO, ASSAY_BAD_FILE, ASSAY_NO_MEMORY. */
 assay_status assay_name_map_open(assay_name_map **out, const char *path);
 void assay_name_map_close(assay_name_map *map);
 int assay_name_map_count(const assay_name_map *map);
-/* NULL: row `index` does not match. *layer: of the first group, -1 without one. */
-const assay_name_row *assay_name_map_match(const assay_name_map *map, int index, const char *name,
-                                           int *layer);
+/* *out: row `index`, or NULL: it does not match, or gives up on the name. *layer: of the first
+ * group, -1 without one. Fails: ASSAY_NO_MEMORY. */
+assay_status assay_name_map_match(const assay_name_row **out, int *layer, const assay_name_map *map,
+                                  int index, const char *name);
 
 #endif

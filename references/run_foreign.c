@@ -26,7 +26,8 @@ static assay_status each_row(bool *known, assay_dump *d, int step, const char *n
     *known = false;
     for (int i = 0; i < assay_name_map_count(d->map); i++) {
         int layer;
-        const assay_name_row *row = assay_name_map_match(d->map, i, name, &layer);
+        const assay_name_row *row;
+        ASSAY_TRY(assay_name_map_match(&row, &layer, d->map, i, name));
         if (!row)
             continue;
         *known = true;

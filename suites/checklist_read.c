@@ -462,6 +462,16 @@ static assay_status read_document(reader *r)
     return ASSAY_OK;
 }
 
+/* libyaml has a text for every error but a lack of memory, for which it may lack the code, too. */
+static assay_status not_yaml(const yaml_parser_t *parser, const char *path)
+{
+    if (!parser->problem)
+        return assay_fail(ASSAY_NO_MEMORY, "'%s': no memory to read it", path);
+    return assay_fail(ASSAY_BAD_FILE, "'%s': line %zu, column %zu: %s", path,
+                      parser->problem_mark.line + 1, parser->problem_mark.column + 1,
+                      parser->problem);
+}
+
 /* libyaml resolves aliases to the node they name; a list has no use for them, and cycles through
  * them would never end. */
 static assay_status refuse_aliases(FILE *file, const char *path)
@@ -476,9 +486,7 @@ static assay_status refuse_aliases(FILE *file, const char *path)
     yaml_parser_set_input_file(&parser, file);
     while (s == ASSAY_OK && !end) {
         if (!yaml_parser_parse(&parser, &event)) {
-            s = assay_fail(ASSAY_BAD_FILE, "'%s': line %zu, column %zu: %s", path,
-                           parser.problem_mark.line + 1, parser.problem_mark.column + 1,
-                           parser.problem ? parser.problem : "not YAML");
+            s = not_yaml(&parser, path);
             break;
         }
         size_t line = event.start_mark.line + 1, column = event.start_mark.column + 1;
@@ -509,9 +517,7 @@ static assay_status read_file(assay_checklist *list, FILE *file, const char *pat
         s = read_document(&r);
         yaml_document_delete(&r.document);
     } else {
-        s = assay_fail(ASSAY_BAD_FILE, "'%s': line %zu, column %zu: %s", path,
-                       parser.problem_mark.line + 1, parser.problem_mark.column + 1,
-                       parser.problem ? parser.problem : "not YAML");
+        s = not_yaml(&parser, path);
     }
     yaml_parser_delete(&parser);
     return s;

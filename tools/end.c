@@ -65,9 +65,20 @@ int assay_end(const assay_options *options, assay_result *result)
     return status;
 }
 
+/* A library that lacked memory may have no other word for it than broken input. */
+static assay_status with_lack(assay_status status)
+{
+    char text[2048];
+    snprintf(text, sizeof text, "%s", assay_error_text());
+    if (status == ASSAY_NO_MEMORY || assay_lacked() == ASSAY_OK)
+        return status;
+    return assay_within(ASSAY_NO_MEMORY, "%s", text);
+}
+
 int assay_end_failed(const assay_options *options, assay_status status)
 {
     assay_progress_end();
+    status = with_lack(status);
     fprintf(stderr, "assay %s: %s\n", options->command->name, assay_error_text());
     if (status == ASSAY_USAGE)
         fprintf(stderr, "Try `assay help %s' for more information.\n", options->command->name);

@@ -16,7 +16,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     for (int i = 0; i < assay_name_map_count(map); i++)
         for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
             int layer = -2;
-            if (assay_name_map_match(map, i, names[k], &layer) && layer < -1)
+            const assay_name_row *row;
+            if (assay_name_map_match(&row, &layer, map, i, names[k]) != ASSAY_OK || layer < -1)
                 __builtin_trap();
         }
     assay_name_map_close(map);

@@ -90,6 +90,8 @@ _Noreturn static void become(int tool, const char *const *words, const child_opt
         (!shim || setenv(options->fail_io_at ? "ASSAY_FAIL_IO_AT" : "ASSAY_FAIL_AT", number, 1) ||
          setenv("ASSAY_FAIL_COUNT", counts, 1) || setenv("LD_PRELOAD", shim, 1)))
         _exit(127);
+    if (options->fail_from && setenv("ASSAY_FAIL_FROM", options->fail_from, 1))
+        _exit(127);
     if (options->as_nobody && getuid() == 0 && (setgid(65534) || setuid(65534)))
         _exit(127);
     extern char **environ;

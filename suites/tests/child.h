@@ -8,13 +8,15 @@
 #include <stdbool.h>
 
 typedef struct child_options {
-    double kill_after_ms; /* 0: let it end */
-    long file_bytes;      /* RLIMIT_FSIZE; 0: none */
-    long fail_at;         /* the first allocation of this chain of callers (a number from 1, in the
-                             order in which they come up) fails; 0: none, -1: they are counted */
-    long fail_io_at;      /* the input or output call of this number fails; 0: none, -1: counted */
-    bool as_nobody;       /* where the tests run as root: as a user who owns nothing */
-    bool watch_memory;    /* anon_kb is sampled while it runs */
+    double kill_after_ms;  /* 0: let it end */
+    long file_bytes;       /* RLIMIT_FSIZE; 0: none */
+    long fail_at;          /* the first allocation of this chain of callers (a number from 1, in the
+                              order in which they come up) fails; 0: none, -1: they are counted */
+    const char *fail_from; /* fail_at counts the chains alone whose last caller is in the library
+                              of this name; NULL: all */
+    long fail_io_at;       /* the input or output call of this number fails; 0: none, -1: counted */
+    bool as_nobody;        /* where the tests run as root: as a user who owns nothing */
+    bool watch_memory;     /* anon_kb is sampled while it runs */
 } child_options;
 
 typedef struct child_end {

@@ -37,17 +37,19 @@
                       #got, expect_got_, expect_want_);                                            \
     } while (0)
 
-/* main() of a suite: EXPECT_MAIN("number", first_test, second_test, ...). */
-#define EXPECT_MAIN(name, ...)                                                                     \
+/* main() of a suite: EXPECT_MAIN("number", first_test, second_test, ...). Each test is a case of
+ * its own name: CK_RUN_CASE=first_test runs it alone, CK_FORK=no without the limit on its time. */
+#define EXPECT_MAIN(suite_name, ...)                                                               \
     int main(void)                                                                                 \
     {                                                                                              \
         const TTest *expect_tests_[] = {__VA_ARGS__};                                              \
-        Suite *suite = suite_create(name);                                                         \
-        TCase *tcase = tcase_create(name);                                                         \
-        tcase_set_timeout(tcase, 800);                                                             \
-        for (size_t i = 0; i < sizeof expect_tests_ / sizeof *expect_tests_; i++)                  \
+        Suite *suite = suite_create(suite_name);                                                   \
+        for (size_t i = 0; i < sizeof expect_tests_ / sizeof *expect_tests_; i++) {                \
+            TCase *tcase = tcase_create(expect_tests_[i]->name);                                   \
+            tcase_set_timeout(tcase, 800);                                                         \
             tcase_add_test(tcase, expect_tests_[i]);                                               \
-        suite_add_tcase(suite, tcase);                                                             \
+            suite_add_tcase(suite, tcase);                                                         \
+        }                                                                                          \
         SRunner *runner = srunner_create(suite);                                                   \
         srunner_run_all(runner, CK_NORMAL);                                                        \
         int failed = srunner_ntests_failed(runner);                                                \

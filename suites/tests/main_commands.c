@@ -27,7 +27,13 @@ const main_command main_commands[] = {
     {"compare", {"compare", "CANDIDATE", "REFERENCE", "--quiet"}, 0, NULL},
     {"diagnose", {"diagnose", "CANDIDATE", "--model", "MODEL", "--quiet"}, 0, NULL},
     {"findings", {"diagnose", "FAULTY", "--model", "MODEL", "--report", "@/report"}, 1, "report"},
-    {"check", {"check", "MODEL", "--list", "LIST", "--report", "@/report", "--quiet"}, 0, "report"},
+    {"check",
+     {"check", "MODEL", "--reference", "REFERENCE", "--list", "LIST", "--report", "@/report",
+      "--quiet"},
+     0,
+     "report"},
+    {"report", {"report", "RESULT", "--report", "@/report"}, 1, "report"},
+    {"import", {"import", "REFERENCE", "--names", "NAMES", "-o", "@/import.h5"}, 0, "import.h5"},
     {0}};
 
 const main_command *main_command_find(const char *name)
@@ -39,28 +45,46 @@ const main_command *main_command_find(const char *name)
     return c;
 }
 
+long main_command_number(const char *variable, long usual)
+{
+    const char *asked = getenv(variable);
+    return asked && *asked ? atol(asked) : usual;
+}
+
 static char folder[4096], shown[sizeof((child_end *)0)->output];
 
+/* One name every time: what a command shows may hold it. */
 static void make_folder(const char *name)
 {
-    static int number;
-    char unique[128];
-    snprintf(unique, sizeof unique, "%s%d", name, number++);
-    snprintf(folder, sizeof folder, "%s", data_scratch(unique));
+    snprintf(folder, sizeof folder, "%s", data_scratch(name));
     ck_assert_int_eq(mkdir(folder, 0777), 0);
+}
+
+static void write_once(char path[4096], const char *name, const char *text)
+{
+    if (*path)
+        return;
+    snprintf(path, 4096, "%s", data_scratch(name));
+    FILE *file = fopen(path, "w");
+    ck_assert(file && fputs(text, file) >= 0 && fclose(file) == 0);
 }
 
 /* A list of the cheapest rows: what a failing call does to the list, the rows and the reports. */
 static const char *list_path(void)
 {
     static char path[4096];
-    if (!*path) {
-        snprintf(path, sizeof path, "%s", data_scratch("list.yaml"));
-        FILE *file = fopen(path, "w");
-        ck_assert(file &&
-                  fputs("checklist: quick\nchecks: [file, config, probe, smoke]\n", file) >= 0 &&
-                  fclose(file) == 0);
-    }
+    write_once(path, "list.yaml", "checklist: quick\nchecks: [file, config, probe, smoke]\n");
+    return path;
+}
+
+/* A match more or less is a value less or more. */
+static const char *names_path(void)
+{
+    static char path[4096];
+    write_once(path, "names.yaml",
+               "maps:\n"
+               "  - name: 'model\\.layers\\.(\\d+)\\.input_layernorm'\n    skip: read elsewhere\n"
+               "  - name: 'logits'\n    point: logits\n");
     return path;
 }
 
@@ -86,6 +110,24 @@ static const char *faulty_path(void)
     return path;
 }
 
+/* What is found in it. */
+static const char *result_path(void)
+{
+    static char folder_made[4096], path[4200];
+    static child_end end;
+    if (!*path) {
+        snprintf(folder_made, sizeof folder_made, "%s", data_scratch("made"));
+        char *model = strdup(data_shipped("glm5-tiny-Q4_K_M.gguf"));
+        const char *const words[] = {"diagnose", faulty_path(), "--model", model,
+                                     "--report", folder_made,   "--quiet", NULL};
+        ck_assert(child_run(&end, words, &(child_options){0}));
+        ck_assert_msg(end.exit == 1, "exit %d: %s", end.exit, end.errors);
+        free(model);
+        snprintf(path, sizeof path, "%s/result.json", folder_made);
+    }
+    return path;
+}
+
 static void put(char *out, size_t room, const char *word)
 {
     static const char *const shipped[][2] = {{"MODEL", "glm5-tiny-Q4_K_M.gguf"},
@@ -98,6 +140,10 @@ static void put(char *out, size_t room, const char *word)
         }
     if (!strcmp(word, "LIST"))
         snprintf(out, room, "%s", list_path());
+    else if (!strcmp(word, "NAMES"))
+        snprintf(out, room, "%s", names_path());
+    else if (!strcmp(word, "RESULT"))
+        snprintf(out, room, "%s", result_path());
     else if (!strcmp(word, "FAULTY"))
         snprintf(out, room, "%s", faulty_path());
     else
@@ -145,6 +191,12 @@ static void check_output(const main_command *c, long n, child_end *end)
                   n, end->output, shown);
 }
 
+/* HDF5 does not tell zlib's lack of memory from a value that zlib cannot inflate. */
+static bool says_memory(const char *errors)
+{
+    return strstr(errors, "memory") || strstr(errors, "cannot be read");
+}
+
 bool main_command_under(const main_command *c, long n, const child_options *options)
 {
     static child_end kept;
@@ -161,6 +213,8 @@ bool main_command_under(const main_command *c, long n, const child_options *opti
         ck_assert_msg(end->exit == 128 || end->exit == 125, "%s, %ld: exit %d: %s", c->name, n,
                       end->exit, end->errors);
         ck_assert_msg(strlen(end->errors) > 20, "%s, %ld: '%s'", c->name, n, end->errors);
+        ck_assert_msg(options->fail_io_at || says_memory(end->errors),
+                      "%s, %ld, does not say memory: '%s'", c->name, n, end->errors);
         snprintf(path, sizeof path, "%s/%s", folder, c->whole ? c->whole : "-");
         int n_left = child_count_files(folder), is_whole = c->whole && access(path, F_OK) == 0;
         ck_assert_msg(n_left == is_whole, "%s, %ld: %d files left: %s", c->name, n, n_left,

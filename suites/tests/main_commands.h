@@ -9,8 +9,8 @@
 
 typedef struct main_command {
     const char *name;
-    const char *words[16]; /* MODEL, CANDIDATE, REFERENCE: shipped files; LIST, FAULTY: made
-                              once; @...: in the folder */
+    const char *words[16]; /* MODEL, CANDIDATE, REFERENCE: shipped files; LIST, FAULTY, RESULT,
+                              NAMES: made once; @...: in the folder */
     int healthy_exit;
     const char *whole; /* the file or folder that may be there after a failure; NULL: none */
 } main_command;
@@ -18,6 +18,9 @@ typedef struct main_command {
 /* Ends with a NULL name. */
 extern const main_command main_commands[];
 const main_command *main_command_find(const char *name);
+
+/* What the environment asks for by hand, or the usual number. */
+long main_command_number(const char *variable, long usual);
 
 /* Runs it unharmed in a new folder and keeps what it shows; ck_asserts its exit status and that it
  * frees what it had. Returns the number that the shim counted; options: fail_at or fail_io_at. */

@@ -4,25 +4,19 @@
  * to judge), or it did not need that call and shows what it always shows. Nothing half-written is
  * left.
  */
-#include <stdlib.h>
-
 #include "expect.h"
 #include "main_commands.h"
 
-/* Every step-th n by hand: ASSAY_IO_STEP=1. */
-static long step_or(long usual)
-{
-    const char *asked = getenv("ASSAY_IO_STEP");
-    return asked ? atol(asked) : usual;
-}
-
+/* Every step-th n by hand: ASSAY_IO_STEP=1, and ASSAY_IO_FROM to go on somewhere. */
 static void sweep(const char *name)
 {
     const main_command *c = main_command_find(name);
     const child_options shim = {.fail_io_at = -1};
-    long n_calls = main_command_count(c, &shim), n_failed = 0, step = step_or(n_calls / 12 + 1);
+    long n_calls = main_command_count(c, &shim), n_failed = 0;
+    long step = main_command_number("ASSAY_IO_STEP", n_calls / 12 + 1);
     ck_assert_int_gt(n_calls, 3);
-    for (long n = 1; n <= n_calls; n += n < 8 || n > n_calls - 12 ? 1 : step)
+    for (long n = main_command_number("ASSAY_IO_FROM", 1); n <= n_calls;
+         n += n < 8 || n > n_calls - 12 ? 1 : step)
         n_failed += main_command_under(c, n, &shim);
     ck_assert_msg(n_failed > 2, "%s: %ld of %ld failed", c->name, n_failed, n_calls);
 }
@@ -81,6 +75,18 @@ START_TEST(io_check_says_what_failed_and_leaves_none_or_all)
 }
 END_TEST
 
+START_TEST(io_report_says_what_failed_and_leaves_none_or_all)
+{
+    sweep("report");
+}
+END_TEST
+
+START_TEST(io_import_says_what_failed_and_leaves_none_or_all)
+{
+    sweep("import");
+}
+END_TEST
+
 EXPECT_MAIN("io", io_inspect_says_what_failed_and_leaves_none_or_all,
             io_capture_says_what_failed_and_leaves_none_or_all,
             io_reference_says_what_failed_and_leaves_none_or_all,
@@ -89,4 +95,6 @@ EXPECT_MAIN("io", io_inspect_says_what_failed_and_leaves_none_or_all,
             io_compare_says_what_failed_and_leaves_none_or_all,
             io_diagnose_says_what_failed_and_leaves_none_or_all,
             io_findings_says_what_failed_and_leaves_none_or_all,
-            io_check_says_what_failed_and_leaves_none_or_all)
+            io_check_says_what_failed_and_leaves_none_or_all,
+            io_report_says_what_failed_and_leaves_none_or_all,
+            io_import_says_what_failed_and_leaves_none_or_all)

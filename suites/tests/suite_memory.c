@@ -3,18 +3,10 @@
  * that allocate. The command then says so and ends with 128 (or 125: it did not get to judge), or
  * it did not need that memory and shows what it always shows; whatever it had is freed.
  */
-#include <stdlib.h>
-
 #include "expect.h"
 #include "main_commands.h"
 
 /* Every step-th chain by hand: ASSAY_MEMORY_STEP=1, and ASSAY_MEMORY_FROM to go on somewhere. */
-static long number_or(const char *variable, long usual)
-{
-    const char *asked = getenv(variable);
-    return asked ? atol(asked) : usual;
-}
-
 static void sweep(const char *name)
 {
 #ifdef __SANITIZE_ADDRESS__
@@ -24,9 +16,9 @@ static void sweep(const char *name)
     const main_command *c = main_command_find(name);
     const child_options shim = {.fail_at = -1};
     long n_chains = main_command_count(c, &shim), n_failed = 0;
-    long step = number_or("ASSAY_MEMORY_STEP", n_chains / 10 + 1);
+    long step = main_command_number("ASSAY_MEMORY_STEP", n_chains / 10 + 1);
     ck_assert_int_gt(n_chains, 20);
-    for (long n = number_or("ASSAY_MEMORY_FROM", 1); n <= n_chains; n += step)
+    for (long n = main_command_number("ASSAY_MEMORY_FROM", 1); n <= n_chains; n += step)
         n_failed += main_command_under(c, n, &shim);
     ck_assert_msg(n_failed >= 1, "%s: none of %ld failed", c->name, n_chains);
 }
@@ -85,6 +77,59 @@ START_TEST(memory_check_says_what_it_lacks_and_frees_the_rest)
 }
 END_TEST
 
+START_TEST(memory_report_says_what_it_lacks_and_frees_the_rest)
+{
+    sweep("report");
+}
+END_TEST
+
+START_TEST(memory_import_says_what_it_lacks_and_frees_the_rest)
+{
+    sweep("import");
+}
+END_TEST
+
+/* A library that lacks memory hands back an error of its own: it passes for no other, and nothing
+ * goes on without what the library was asked for. Only a matcher is as good without its JIT. */
+START_TEST(memory_that_libraries_lack_is_no_other_error)
+{
+#ifndef __SANITIZE_ADDRESS__
+    static const struct {
+        const char *command, *library;
+        bool needs_all;
+    } used[] = {{"check", "libyaml", true},
+                {"check", "libpcre2", false},
+                {"findings", "libpcre2", false},
+                {"import", "libyaml", true},
+                {"import", "libpcre2", true}};
+    for (size_t i = 0; i < sizeof used / sizeof *used; i++) {
+        const main_command *c = main_command_find(used[i].command);
+        const child_options shim = {.fail_at = -1, .fail_from = used[i].library};
+        long n_chains = main_command_count(c, &shim), n_failed = 0;
+        for (long n = 1; n <= n_chains; n++)
+            n_failed += main_command_under(c, n, &shim);
+        ck_assert_msg(n_failed >= 1 && (n_failed == n_chains || !used[i].needs_all),
+                      "%s, %s: %ld of %ld failed", c->name, used[i].library, n_failed, n_chains);
+    }
+#endif
+}
+END_TEST
+
+/* The first allocations of a report are those that read the result. */
+START_TEST(memory_that_json_lacks_is_not_blamed_on_the_file)
+{
+#ifndef __SANITIZE_ADDRESS__
+    const main_command *c = main_command_find("report");
+    const child_options shim = {.fail_at = -1};
+    int n_failed = 0;
+    ck_assert_int_gt(main_command_count(c, &shim), 20);
+    for (long n = 1; n <= 20; n++)
+        n_failed += main_command_under(c, n, &shim);
+    ck_assert_int_gt(n_failed, 10);
+#endif
+}
+END_TEST
+
 EXPECT_MAIN("memory", memory_inspect_says_what_it_lacks_and_frees_the_rest,
             memory_capture_says_what_it_lacks_and_frees_the_rest,
             memory_reference_says_what_it_lacks_and_frees_the_rest,
@@ -93,4 +138,8 @@ EXPECT_MAIN("memory", memory_inspect_says_what_it_lacks_and_frees_the_rest,
             memory_compare_says_what_it_lacks_and_frees_the_rest,
             memory_diagnose_says_what_it_lacks_and_frees_the_rest,
             memory_findings_says_what_it_lacks_and_frees_the_rest,
-            memory_check_says_what_it_lacks_and_frees_the_rest)
+            memory_check_says_what_it_lacks_and_frees_the_rest,
+            memory_report_says_what_it_lacks_and_frees_the_rest,
+            memory_import_says_what_it_lacks_and_frees_the_rest,
+            memory_that_libraries_lack_is_no_other_error,
+            memory_that_json_lacks_is_not_blamed_on_the_file)

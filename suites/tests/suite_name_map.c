@@ -59,6 +59,14 @@ START_TEST(name_map_refuses_mistakes_with_line_and_column)
 }
 END_TEST
 
+static const assay_name_row *match(int *layer, const assay_name_map *map, int index,
+                                   const char *name)
+{
+    const assay_name_row *row;
+    EXPECT_OK(assay_name_map_match(&row, layer, map, index, name));
+    return row;
+}
+
 START_TEST(name_map_matches_whole_names_and_takes_the_layer)
 {
     assay_name_map *map;
@@ -69,14 +77,14 @@ START_TEST(name_map_matches_whole_names_and_takes_the_layer)
                                                   "    skip: other things\n")));
     int layer;
     ck_assert_int_eq(assay_name_map_count(map), 2);
-    const assay_name_row *row = assay_name_map_match(map, 0, "dec.12.q", &layer);
+    const assay_name_row *row = match(&layer, map, 0, "dec.12.q");
     ck_assert_ptr_nonnull(row);
     ck_assert_int_eq(row->point, ASSAY_POINT_Q);
     ck_assert_int_eq(layer, 12);
-    ck_assert_ptr_null(assay_name_map_match(map, 0, "dec.12.qq", &layer));
-    ck_assert_ptr_null(assay_name_map_match(map, 0, "x.dec.12.q", &layer));
-    ck_assert_ptr_null(assay_name_map_match(map, 0, "dec.999999.qx", &layer));
-    row = assay_name_map_match(map, 1, "anything", &layer);
+    ck_assert_ptr_null(match(&layer, map, 0, "dec.12.qq"));
+    ck_assert_ptr_null(match(&layer, map, 0, "x.dec.12.q"));
+    ck_assert_ptr_null(match(&layer, map, 0, "dec.999999.qx"));
+    row = match(&layer, map, 1, "anything");
     ck_assert_str_eq(row->reason, "other things");
     assay_name_map_close(map);
     assay_name_map_close(NULL);
@@ -89,8 +97,7 @@ START_TEST(name_map_bounds_patterns_that_never_end)
     EXPECT_OK(
         assay_name_map_open(&map, write_map("maps:\n  - name: '(a+)+b'\n    point: embed\n")));
     int layer;
-    ck_assert_ptr_null(
-        assay_name_map_match(map, 0, "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaac", &layer));
+    ck_assert_ptr_null(match(&layer, map, 0, "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaac"));
     assay_name_map_close(map);
 }
 END_TEST

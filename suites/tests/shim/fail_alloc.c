@@ -6,6 +6,7 @@
  * crash on their own (HDF5 1.10.8 calls itself without end, OpenSSL 3.0 takes a lock that it did
  * not get).
  *
+ * ASSAY_FAIL_FROM: a part of the name of the library whose allocations alone are counted.
  * ASSAY_FAIL_COUNT names a file that gets, at exit, the number of chains, the number of blocks that
  * the program, jansson or yaml allocated and nobody freed, and where the first of them came from.
  */
@@ -33,6 +34,7 @@ void __libc_free(void *block);
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static places owners; /* whose blocks must be freed */
+static places chosen; /* whose allocations may fail; none: all may */
 static uint64_t chains[N_CHAINS];
 static struct {
     void *block; /* NULL: free and the end of a search; GONE: free */
@@ -47,6 +49,9 @@ static int note_owner(struct dl_phdr_info *info, size_t size, void *user)
     if (!*info->dlpi_name || strstr(info->dlpi_name, "libjansson") ||
         strstr(info->dlpi_name, "libyaml"))
         add_object(&owners, info);
+    const char *library = getenv("ASSAY_FAIL_FROM");
+    if (library && strstr(info->dlpi_name, library))
+        add_object(&chosen, info);
     return 0;
 }
 
@@ -86,7 +91,7 @@ static _Unwind_Reason_Code add_frame(struct _Unwind_Context *frame, void *user)
 static int fails(const void *caller)
 {
     static __thread int is_inside;
-    if (!is_ready || is_inside || holds(&spared, caller))
+    if (!is_ready || is_inside || holds(&spared, caller) || (chosen.n && !holds(&chosen, caller)))
         return 0;
     chain c = {UINT64_C(0xcbf29ce484222325), 0};
     is_inside = 1;
