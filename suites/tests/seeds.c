@@ -12,6 +12,7 @@
 #include "expect.h"
 #include "forge_gguf.h"
 #include "forge_mini.h"
+#include "forge_packed.h"
 #include "forge_result.h"
 #include "forge_safetensors.h"
 #include "forge_vocab.h"
@@ -169,6 +170,8 @@ static void captures(void)
     own_capture("stats");
     own_capture("sketch");
     own_capture("rows");
+    copy("capture", "packed", seed("capture", "full"));
+    forge_packed(seed("capture", "packed"), H5T_NATIVE_FLOAT);
     dump("transformers", "model.norm", 3, (int64_t[]){1, 2, 8});
     dump("llama.cpp", "l_out-0#0", 2, (int64_t[]){2, 8});
 }
