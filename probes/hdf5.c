@@ -503,14 +503,14 @@ static assay_status check_storage(assay_h5_info *info, hid_t file, hid_t set, co
     return check_size(info, set, path, size);
 }
 
-static bool is_native(hid_t type)
+/* Whether the numbers lie as this machine has them: the one type of their kind and size. */
+static bool is_native(const assay_h5_info *info, hid_t type)
 {
-    const hid_t plain[] = {H5T_NATIVE_FLOAT, H5T_NATIVE_DOUBLE, H5T_NATIVE_UINT16,
-                           H5T_NATIVE_INT32};
-    bool same = false;
-    for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
-        same = same || H5Tequal(type, plain[i]) > 0;
-    return same;
+    const hid_t native = info->dtype == ASSAY_DTYPE_F32   ? H5T_NATIVE_FLOAT
+                         : info->dtype == ASSAY_DTYPE_F64 ? H5T_NATIVE_DOUBLE
+                         : info->is_unsigned16            ? H5T_NATIVE_UINT16
+                                                          : H5T_NATIVE_INT32;
+    return H5Tequal(type, native) > 0;
 }
 
 assay_status assay_h5_dataset(assay_h5_info *out, hid_t file, const char *path)
@@ -549,7 +549,7 @@ assay_status assay_h5_dataset(assay_h5_info *out, hid_t file, const char *path)
     type_of(&info, type);
     info.element_bytes = H5Tget_size(type);
     ASSAY_GO(check_storage(&info, file, set, path, H5Tget_size(type)));
-    info.is_native = is_native(type) && !info.is_virtual && info.count > 0;
+    info.is_native = is_native(&info, type) && !info.is_virtual && info.count > 0;
     haddr_t at = info.is_native ? place_of(set) : HADDR_UNDEF;
     info.offset = at == HADDR_UNDEF ? -1 : (int64_t)at;
     *out = info;
