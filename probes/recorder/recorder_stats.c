@@ -249,6 +249,7 @@ static void add_part(part *to, const part *p)
     to->s.n_neg_inf += p->s.n_neg_inf;
     to->s.n_zero += p->s.n_zero;
     to->s.n_poison += p->s.n_poison;
+    to->s.checksum += p->s.checksum;
     if (p->n_finite) {
         to->s.min = !to->n_finite || p->s.min < to->s.min ? p->s.min : to->s.min;
         to->s.max = !to->n_finite || p->s.max > to->s.max ? p->s.max : to->s.max;
@@ -258,19 +259,21 @@ static void add_part(part *to, const part *p)
     to->squares += p->squares;
 }
 
-/* Stretches of fixed length, added up in their order: the same bits with any number of threads. */
+/* Stretches of fixed length, added up in their order: the same bits with any number of threads. A
+ * stretch is in the nearest cache when its checksum is taken. */
 void assay_stats_of(assay_stats *out, const assay_buffer *values)
 {
     enum { BLOCK = 1 << 16, AT_ONCE = 16 };
     part all = {.s.n = assay_buffer_count(values)}, parts[AT_ONCE];
     const int64_t n = all.s.n;
-    all.s.checksum = assay_checksum_of(values->data, assay_dtype_bytes(values->dtype), n);
+    const size_t size = assay_dtype_bytes(values->dtype);
     for (int64_t from = 0; from < n; from += (int64_t)BLOCK * AT_ONCE) {
         int64_t left = (n - from + BLOCK - 1) / BLOCK, n_parts = left < AT_ONCE ? left : AT_ONCE;
 #pragma omp parallel for schedule(static) if (n_parts > 3)
         for (int64_t b = 0; b < n_parts; b++) {
-            int64_t first = from + b * BLOCK;
-            parts[b] = part_of(values, first, n - first < BLOCK ? n : first + BLOCK);
+            int64_t first = from + b * BLOCK, end = n - first < BLOCK ? n : first + BLOCK;
+            parts[b] = part_of(values, first, end);
+            parts[b].s.checksum = assay_checksum_part(values->data, size, first, end);
         }
         for (int64_t b = 0; b < n_parts; b++)
             add_part(&all, &parts[b]);

@@ -197,6 +197,7 @@ START_TEST(recorder_statistics_of_long_values_do_not_depend_on_threads)
         omp_set_num_threads(3);
         assay_stats_of(&three, &b);
         ck_assert_mem_eq(&one, &three, sizeof one);
+        ck_assert_uint_eq(one.checksum, assay_checksum_of(x, sizeof *x, N));
         ck_assert_int_eq(one.n_zero, (N + 999) / 1000);
         ck_assert_int_eq(one.n_nan + one.n_pos_inf, 2 * pass);
         EXPECT_NEAR(one.min, low, 0);
