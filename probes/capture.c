@@ -60,6 +60,7 @@ static void leave_step(assay_capture *c)
 static void release(assay_capture *c)
 {
     leave_step(c);
+    assay_h5_kit_clear(&c->kit);
     if (c->file >= 0)
         H5Fclose(c->file);
     assay_selector_free(c->selector);
@@ -99,7 +100,7 @@ assay_status assay_capture_create(assay_capture **out, const char *path,
         goto out;
     }
     bool was_there = access(c->temporary, F_OK) == 0; /* then somebody else may be writing it */
-    c->file = H5Fcreate(c->temporary, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    c->file = assay_h5_create(c->temporary);
     c->is_there = c->file >= 0 || !was_there;
     if (c->file < 0) {
         s = assay_h5_fail(ASSAY_IO, "'%s' cannot be created", c->temporary);
@@ -120,7 +121,7 @@ static assay_status end_step(assay_capture *c)
     if (c->step < 0)
         return ASSAY_OK;
     ASSAY_TRY(assay_capture_flush_table(c));
-    if (H5Fflush(c->file, H5F_SCOPE_LOCAL) < 0)
+    if (!assay_h5_flush(c->file))
         return assay_h5_fail(ASSAY_IO, "'%s' cannot be written", c->temporary);
     return ASSAY_OK;
 }

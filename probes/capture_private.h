@@ -37,7 +37,10 @@ struct assay_capture {
     int step;                        /* of the prompt; -1: none yet */
     char group[ASSAY_CAPTURE_PATH];  /* of the step */
     hid_t step_group;                /* the same, open; -1: none */
-    int64_t engine_step;             /* of the tap; -1: none */
+    assay_h5_kit kit;
+    int64_t n_unsynced, synced_to; /* bytes of values that nobody brings to the disk yet; from
+                                      where in the file */
+    int64_t engine_step;           /* of the tap; -1: none */
     assay_table table;
     int64_t n_table; /* rows already in the file, of the prompt */
     char **dropped;

@@ -149,15 +149,18 @@ static assay_status dense_of(assay_buffer *out, void **owned, const assay_buffer
     if (assay_buffer_is_dense(in))
         return ASSAY_OK;
     size_t size = assay_dtype_bytes(in->dtype);
-    int64_t n = assay_buffer_count(in), at[ASSAY_MAX_DIMS] = {0};
+    int64_t n = assay_buffer_count(in), run = 1, at[ASSAY_MAX_DIMS] = {0};
+    int outer = in->n_dims; /* axes; those behind them lie in one piece */
+    while (outer > 0 && (in->dims[outer - 1] == 1 || in->strides[outer - 1] == run))
+        run *= in->dims[--outer];
     ASSAY_TRY(assay_alloc(owned, (size_t)n, size, "dense copy"));
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n; i += run) {
         int64_t from = 0;
-        for (int d = 0; d < in->n_dims; d++)
+        for (int d = 0; d < outer; d++)
             from += at[d] * in->strides[d];
         memcpy((char *)*owned + (size_t)i * size, (const char *)in->data + from * (int64_t)size,
-               size);
-        for (int d = in->n_dims - 1; d >= 0 && ++at[d] == in->dims[d]; d--)
+               (size_t)run * size);
+        for (int d = outer - 1; d >= 0 && ++at[d] == in->dims[d]; d--)
             at[d] = 0;
     }
     *out = assay_buffer_view(*owned, in->dtype, in->n_dims, in->dims);
@@ -179,31 +182,44 @@ static assay_status drop(assay_capture *c, const char *path, int64_t bytes)
     return ASSAY_OK;
 }
 
-static assay_status put_about(hid_t f, const char *path, const assay_value_about *about,
-                              const assay_recorded *kept)
+static assay_status put_about(assay_h5_kit *kit, hid_t set, const char *path,
+                              const assay_value_about *about, const assay_recorded *kept)
 {
     const assay_stats *s = &kept->stats;
-    int64_t counts[5] = {s->n_nan, s->n_pos_inf, s->n_neg_inf, s->n_zero, s->n_poison};
+    const int32_t one = 1;
+    const struct {
+        const char *name;
+        hid_t type;
+        const void *values;
+        int n; /* 0: left out */
+    } numbers[] = {
+        {"counts", H5T_NATIVE_INT64,
+         (int64_t[]){s->n_nan, s->n_pos_inf, s->n_neg_inf, s->n_zero, s->n_poison}, 5},
+        {"checksum", H5T_NATIVE_UINT64, &s->checksum, !kept->rows},
+        {"buffer", H5T_NATIVE_UINT64, about->buffer, about->has_buffer ? ASSAY_BUFFER_COLUMNS : 0},
+        {"shard", H5T_NATIVE_INT32, about->shard, about->shard[0] >= 0 || about->partial ? 3 : 0},
+        {"partial", H5T_NATIVE_INT32, &one, about->partial},
+        {"rows", H5T_NATIVE_INT32, kept->rows, kept->rows ? (int)kept->dims[0] : 0},
+        {"floor", H5T_NATIVE_DOUBLE, &about->floor, about->floor >= 0}};
     if (about->axes)
-        ASSAY_TRY(assay_h5_put_text(f, path, "axes", about->axes));
-    ASSAY_TRY(assay_h5_put_text(f, path, "origin", assay_dtype_name(about->origin)));
-    ASSAY_TRY(assay_h5_put_numbers(f, path, "counts", H5T_NATIVE_INT64, counts, 5));
-    if (!kept->rows)
-        ASSAY_TRY(assay_h5_put_numbers(f, path, "checksum", H5T_NATIVE_UINT64, &s->checksum, 1));
-    if (about->has_buffer)
-        ASSAY_TRY(assay_h5_put_numbers(f, path, "buffer", H5T_NATIVE_UINT64, about->buffer, 6));
-    if (about->shard[0] >= 0 || about->partial)
-        ASSAY_TRY(assay_h5_put_numbers(f, path, "shard", H5T_NATIVE_INT32, about->shard, 3));
-    if (about->partial) {
-        int32_t one = 1;
-        ASSAY_TRY(assay_h5_put_numbers(f, path, "partial", H5T_NATIVE_INT32, &one, 1));
-    }
-    if (kept->rows)
-        ASSAY_TRY(assay_h5_put_numbers(f, path, "rows", H5T_NATIVE_INT32, kept->rows,
-                                       (int)kept->dims[0]));
-    if (about->floor >= 0)
-        ASSAY_TRY(assay_h5_put_numbers(f, path, "floor", H5T_NATIVE_DOUBLE, &about->floor, 1));
+        ASSAY_TRY(assay_h5_add_text(kit, set, path, "axes", about->axes));
+    ASSAY_TRY(assay_h5_add_text(kit, set, path, "origin", assay_dtype_name(about->origin)));
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        if (numbers[i].n)
+            ASSAY_TRY(assay_h5_add_numbers(kit, set, path, numbers[i].name, numbers[i].type,
+                                           numbers[i].values, numbers[i].n));
     return ASSAY_OK;
+}
+
+/* Values go on their way to the disk while the next ones are computed. */
+static assay_status sync_some(assay_capture *c, int64_t bytes)
+{
+    enum { ENOUGH = 16 << 20 };
+    c->n_unsynced += bytes;
+    if (c->n_unsynced < ENOUGH)
+        return ASSAY_OK;
+    c->n_unsynced = 0;
+    return assay_h5_begin_sync(c->file, &c->synced_to);
 }
 
 /* Whether the budget still has room for so many bytes, which are then taken from it; else they are
@@ -235,9 +251,10 @@ static assay_status put_value(assay_capture *c, const assay_value_about *about,
     hid_t set;
     ASSAY_TRY(assay_h5_create_dataset(&set, c->step_group, path, assay_h5_type(dtype), kept->n_dims,
                                       kept->dims, kept->values));
-    assay_status s = put_about(set, path, about, kept);
+    assay_status s = put_about(&c->kit, set, path, about, kept);
     assay_status closed = assay_h5_close_dataset(set, c->step_group, path);
-    return s == ASSAY_OK ? closed : s;
+    s = s == ASSAY_OK ? closed : s;
+    return s == ASSAY_OK ? sync_some(c, bytes) : s;
 }
 
 static assay_status budget_sketch(assay_capture *c, const char *name, assay_recorded *kept)

@@ -1,7 +1,71 @@
 #include "probes/hdf5_write.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
+
+/* Room for objects and small values is taken from the file in stretches of so many bytes. */
+#define STRETCH (1 << 16)
+/* Bytes of objects that wait in memory for a flush: those of 30,000 values. Were they to be written
+ * one by one as room is needed, a file that is cut off would hold half of what changed. */
+#define MOST_WAITING (32 << 20)
+#define LEAST_WAITING 1024 /* the least that HDF5 takes */
+
+static void limit_waiting(H5AC_cache_config_t *cache, size_t bytes)
+{
+    cache->set_initial_size = true;
+    cache->initial_size = cache->min_size = cache->max_size = bytes;
+    cache->incr_mode = H5C_incr__off;
+    cache->flash_incr_mode = H5C_flash_incr__off;
+    cache->decr_mode = H5C_decr__off;
+}
+
+/* A value is written whole, so a buffer for parts of it (sieve) would only copy. */
+static bool lay_out(hid_t access)
+{
+    H5AC_cache_config_t cache = {.version = H5AC__CURR_CACHE_CONFIG_VERSION};
+    if (H5Pget_mdc_config(access, &cache) < 0)
+        return false;
+    limit_waiting(&cache, MOST_WAITING);
+    return H5Pset_mdc_config(access, &cache) >= 0 && H5Pset_meta_block_size(access, STRETCH) >= 0 &&
+           H5Pset_small_data_block_size(access, STRETCH) >= 0 &&
+           H5Pset_sieve_buf_size(access, 0) >= 0;
+}
+
+hid_t assay_h5_create(const char *path)
+{
+    hid_t access = H5Pcreate(H5P_FILE_ACCESS), file = -1;
+    if (access >= 0 && lay_out(access))
+        file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, access);
+    if (access >= 0)
+        H5Pclose(access);
+    return file;
+}
+
+/* What is written stays in memory, and each flush looks at everything there: it is forgotten at the
+ * next access under a limit that has room for nothing. */
+bool assay_h5_flush(hid_t file)
+{
+    H5AC_cache_config_t cache = {.version = H5AC__CURR_CACHE_CONFIG_VERSION};
+    if (H5Fflush(file, H5F_SCOPE_LOCAL) < 0 || H5Fget_mdc_config(file, &cache) < 0)
+        return false;
+    limit_waiting(&cache, LEAST_WAITING);
+    if (H5Fset_mdc_config(file, &cache) < 0 || H5Aexists(file, "complete") < 0)
+        return false;
+    limit_waiting(&cache, MOST_WAITING);
+    return H5Fset_mdc_config(file, &cache) >= 0;
+}
+
+void assay_h5_kit_clear(assay_h5_kit *kit)
+{
+    for (size_t i = 0; i < sizeof kit->spaces / sizeof *kit->spaces; i++)
+        if (kit->spaces[i] > 0)
+            H5Sclose(kit->spaces[i]);
+    for (size_t i = 0; i < sizeof kit->texts / sizeof *kit->texts; i++)
+        if (kit->texts[i] > 0)
+            H5Tclose(kit->texts[i]);
+    *kit = (assay_h5_kit){.spaces = {0}};
+}
 
 /* HDF5 tells neither the file nor the system's reason ("No space left on device"); what it does to
  * clean up also wipes its own message. Set errno to 0 before the calls that write. */
@@ -26,6 +90,15 @@ assay_status assay_h5_make_group(hid_t file, const char *path)
     return ASSAY_OK;
 }
 
+static assay_status write_attr(hid_t attr, hid_t file, const char *path, const char *name,
+                               hid_t type, const void *values)
+{
+    herr_t e = attr < 0 ? -1 : H5Awrite(attr, type, values);
+    if (attr >= 0 && H5Aclose(attr) < 0)
+        e = -1;
+    return e < 0 ? unwritten(file, path, name) : ASSAY_OK;
+}
+
 static assay_status put_attr(hid_t file, const char *path, const char *name, hid_t type,
                              hid_t space, const void *values)
 {
@@ -41,21 +114,29 @@ static assay_status put_attr(hid_t file, const char *path, const char *name, hid
         attr =
             H5Acreate_by_name(file, path, name, type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
     }
-    herr_t e = attr < 0 ? -1 : H5Awrite(attr, type, values);
-    if (attr >= 0 && H5Aclose(attr) < 0)
-        e = -1;
-    H5Sclose(space);
-    return e < 0 ? unwritten(file, path, name) : ASSAY_OK;
+    return write_attr(attr, file, path, name, type, values);
+}
+
+static hid_t text_type(size_t n)
+{
+    hid_t type = H5Tcopy(H5T_C_S1);
+    H5Tset_size(type, n ? n : 1);
+    H5Tset_strpad(type, H5T_STR_NULLPAD);
+    H5Tset_cset(type, H5T_CSET_UTF8);
+    return type;
+}
+
+static hid_t space_of(int n)
+{
+    hsize_t dims = (hsize_t)n;
+    return n == 1 ? H5Screate(H5S_SCALAR) : H5Screate_simple(1, &dims, NULL);
 }
 
 assay_status assay_h5_put_text(hid_t file, const char *path, const char *name, const char *text)
 {
-    hid_t type = H5Tcopy(H5T_C_S1);
-    size_t n = strlen(text);
-    H5Tset_size(type, n ? n : 1);
-    H5Tset_strpad(type, H5T_STR_NULLPAD);
-    H5Tset_cset(type, H5T_CSET_UTF8);
-    assay_status s = put_attr(file, path, name, type, H5Screate(H5S_SCALAR), text);
+    hid_t type = text_type(strlen(text)), space = space_of(1);
+    assay_status s = put_attr(file, path, name, type, space, text);
+    H5Sclose(space);
     H5Tclose(type);
     return s;
 }
@@ -63,9 +144,37 @@ assay_status assay_h5_put_text(hid_t file, const char *path, const char *name, c
 assay_status assay_h5_put_numbers(hid_t file, const char *path, const char *name, hid_t type,
                                   const void *values, int n)
 {
-    hsize_t dims = (hsize_t)n;
-    hid_t space = n == 1 ? H5Screate(H5S_SCALAR) : H5Screate_simple(1, &dims, NULL);
-    return put_attr(file, path, name, type, space, values);
+    hid_t space = space_of(n);
+    assay_status s = put_attr(file, path, name, type, space, values);
+    H5Sclose(space);
+    return s;
+}
+
+assay_status assay_h5_add_text(assay_h5_kit *kit, hid_t object, const char *path, const char *name,
+                               const char *text)
+{
+    size_t n = strlen(text);
+    if (n >= sizeof kit->texts / sizeof *kit->texts)
+        return assay_h5_put_text(object, path, name, text);
+    if (kit->texts[n] <= 0)
+        kit->texts[n] = text_type(n);
+    if (kit->spaces[1] <= 0)
+        kit->spaces[1] = space_of(1);
+    errno = 0;
+    hid_t attr = H5Acreate2(object, name, kit->texts[n], kit->spaces[1], H5P_DEFAULT, H5P_DEFAULT);
+    return write_attr(attr, object, path, name, kit->texts[n], text);
+}
+
+assay_status assay_h5_add_numbers(assay_h5_kit *kit, hid_t object, const char *path,
+                                  const char *name, hid_t type, const void *values, int n)
+{
+    if ((size_t)n >= sizeof kit->spaces / sizeof *kit->spaces)
+        return assay_h5_put_numbers(object, path, name, type, values, n);
+    if (kit->spaces[n] <= 0)
+        kit->spaces[n] = space_of(n);
+    errno = 0;
+    hid_t attr = H5Acreate2(object, name, type, kit->spaces[n], H5P_DEFAULT, H5P_DEFAULT);
+    return write_attr(attr, object, path, name, type, values);
 }
 
 hid_t assay_h5_type(assay_dtype dtype)
@@ -174,4 +283,18 @@ assay_status assay_h5_append(hid_t file, const char *path, hid_t type, int64_t w
     if (set >= 0 && H5Dclose(set) < 0)
         e = -1;
     return e < 0 ? unwritten(file, path, "") : ASSAY_OK;
+}
+
+assay_status assay_h5_begin_sync(hid_t file, int64_t *from)
+{
+    void *handle;
+    hsize_t end;
+    if (H5Fget_vfd_handle(file, H5P_DEFAULT, &handle) < 0 || H5Fget_filesize(file, &end) < 0)
+        return assay_h5_fail(ASSAY_IO, "the open file cannot be told");
+    errno = 0;
+    bool ok = sync_file_range(*(int *)handle, *from, 0, SYNC_FILE_RANGE_WRITE) == 0;
+    *from = (int64_t)end;
+    /* other reasons are of a system or a file system that does not know it */
+    return ok || (errno != EIO && errno != ENOSPC && errno != EDQUOT) ? ASSAY_OK
+                                                                      : unwritten(file, "/", "");
 }

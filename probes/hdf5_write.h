@@ -8,11 +8,32 @@
 
 #include "probes/hdf5.h"
 
+/* A new file, laid out for many small values with attributes. -1: failed. */
+hid_t assay_h5_create(const char *path);
+/* Everything goes to the file, which between two flushes stays what it was but for values. false:
+ * failed. */
+bool assay_h5_flush(hid_t file);
+
+/*
+ * What HDF5 needs for each attribute, made once for all of them. Zeroed at first; filled as it is
+ * used.
+ */
+typedef struct assay_h5_kit {
+    hid_t spaces[9]; /* by the number of elements; of one: a scalar */
+    hid_t texts[17]; /* by length */
+} assay_h5_kit;
+void assay_h5_kit_clear(assay_h5_kit *kit);
+
 assay_status assay_h5_make_group(hid_t file, const char *path);
 assay_status assay_h5_put_text(hid_t file, const char *path, const char *name, const char *text);
 /* type: of memory and file. n 1: a scalar. Replaces an attribute of the same name. */
 assay_status assay_h5_put_numbers(hid_t file, const char *path, const char *name, hid_t type,
                                   const void *values, int n);
+/* The same for an open object that has no attribute of this name yet. */
+assay_status assay_h5_add_text(assay_h5_kit *kit, hid_t object, const char *path, const char *name,
+                               const char *text);
+assay_status assay_h5_add_numbers(assay_h5_kit *kit, hid_t object, const char *path,
+                                  const char *name, hid_t type, const void *values, int n);
 /* The HDF5 type in which a format is stored: 16-bit and 8-bit floats as unsigned words. */
 hid_t assay_h5_type(assay_dtype dtype);
 assay_status assay_h5_put_dataset(hid_t file, const char *path, hid_t type, int n_dims,
@@ -27,5 +48,12 @@ assay_status assay_h5_close_dataset(hid_t set, hid_t group, const char *path);
  * first. */
 assay_status assay_h5_append(hid_t file, const char *path, hid_t type, int64_t width,
                              const void *rows, int64_t n_rows);
+
+/*
+ * Has the system begin to bring to the disk what lies in the file from byte *from on, and does not
+ * wait for it: a sync at the end then finds little left to do. *from: the end of the file. Fails:
+ * ASSAY_IO; where the system cannot do it, nothing is done.
+ */
+assay_status assay_h5_begin_sync(hid_t file, int64_t *from);
 
 #endif

@@ -119,6 +119,12 @@ int fsync(int fd)
     return fails(CALLER, EIO) ? -1 : next(fd);
 }
 
+int sync_file_range(int fd, off64_t from, off64_t n, unsigned flags)
+{
+    NEXT(sync_file_range)
+    return fails(CALLER, EIO) ? -1 : next(fd, from, n, flags);
+}
+
 int rename(const char *from, const char *to)
 {
     NEXT(rename)
