@@ -15,9 +15,7 @@
 
 void assay_forced_sketch_of(assay_projection *out, const assay_seen *seen)
 {
-    int64_t n = 1;
-    for (int d = 0; d < seen->n_dims; d++)
-        n *= seen->dims[d];
+    int64_t n = assay_seen_count(seen);
     out->y = assay_run_sketch(&out->n_groups, seen);
     out->rows = seen->n_dims ? seen->dims[0] : 1;
     out->inner = out->rows > 0 ? n / out->rows : 0;

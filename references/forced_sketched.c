@@ -81,9 +81,7 @@ static assay_status shape_of(bool *fits_it, int *n_dims, int64_t dims[ASSAY_MAX_
                              int prompt, int step, const assay_seen *seen)
 {
     const char *axes = assay_point_at(seen->point)->axes;
-    int64_t n = 1, have = 1;
-    for (int d = 0; d < seen->n_dims; d++)
-        have *= seen->dims[d];
+    int64_t n = 1, have = assay_seen_count(seen);
     ASSAY_TRY(assay_pass_dims(n_dims, dims, w->f->passes[prompt], step, seen->point, seen->layer));
     for (int d = 0; d < *n_dims; d++)
         n *= dims[d];

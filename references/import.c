@@ -7,9 +7,7 @@
 /* float32 keeps what float32, bf16 and f16 runs computed exactly, unless a matrix was undone. */
 static assay_status put_seen(assay_capture *c, const assay_run *run, const assay_seen *seen)
 {
-    int64_t n = 1;
-    for (int d = 0; d < seen->n_dims; d++)
-        n *= seen->dims[d];
+    int64_t n = assay_seen_count(seen);
     bool is_ids = assay_point_at(seen->point)->is_ids;
     double *wide = NULL;
     void *narrow = NULL;

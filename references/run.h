@@ -75,6 +75,15 @@ typedef struct assay_seen {
     bool is_rescaled;  /* multiplied on import: its bits do not show the format it was made in */
 } assay_seen;
 
+/* Elements of a value: the product of its axes. */
+static inline int64_t assay_seen_count(const assay_seen *seen)
+{
+    int64_t n = 1;
+    for (int d = 0; d < seen->n_dims; d++)
+        n *= seen->dims[d];
+    return n;
+}
+
 typedef struct assay_run_step {
     bool is_prefill;
     int64_t first_position, n_tokens;

@@ -142,12 +142,10 @@ assay_status assay_run_look_unproven(assay_stored *out, const assay_run *run,
 {
     const assay_entry *e = (const assay_entry *)(const void *)seen;
     assay_stored found = {.dtype = ASSAY_DTYPE_F64, .run = run};
-    int64_t count = 1;
+    const int64_t count = assay_seen_count(seen);
     if (seen->has_values)
         ASSAY_TRY(look_as_stored(&found, run, e));
     if (!found.data) {
-        for (int d = 0; d < seen->n_dims; d++)
-            count *= seen->dims[d];
         ASSAY_TRY(
             assay_shelf_take(&found.owned, run->shelf, (size_t)count * sizeof(double), "values"));
         assay_status s = assay_run_read_converted(found.owned, run, seen);
@@ -253,14 +251,12 @@ const double *assay_stored_at(const assay_stored *stored, int64_t first, int64_t
 assay_status assay_run_read(double *out, const assay_run *run, const assay_seen *seen)
 {
     assay_stored found = {.dtype = ASSAY_DTYPE_F64};
-    int64_t count = 1;
+    const int64_t count = assay_seen_count(seen);
     if (seen->has_values)
         ASSAY_TRY(look_as_stored(&found, run, (const assay_entry *)(const void *)seen));
     if (!found.data)
         return assay_run_read_converted(out, run, seen);
     assay_status s = assay_stored_prove(&found, NULL);
-    for (int d = 0; d < seen->n_dims; d++)
-        count *= seen->dims[d];
     if (s == ASSAY_OK) {
         const double *values = assay_stored_at(&found, 0, count, out);
         if (values != out)

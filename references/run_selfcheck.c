@@ -27,9 +27,7 @@ static assay_status tell(void *user, const assay_print *a, const assay_print *b)
 
 static assay_status print_seen(assay_print *out, const assay_run *run, const assay_seen *seen)
 {
-    int64_t n = 1;
-    for (int d = 0; d < seen->n_dims; d++)
-        n *= seen->dims[d];
+    int64_t n = assay_seen_count(seen);
     double *x;
     ASSAY_TRY(assay_alloc(&x, (size_t)n, sizeof *x, seen->source));
     assay_status s = assay_run_read(x, run, seen);

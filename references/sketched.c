@@ -80,11 +80,9 @@ static assay_status sketch_of(float **out, int64_t *n_groups, assay_stats *stats
                               const assay_run *run, const assay_seen *seen, int64_t first_position)
 {
     double *values = NULL;
-    int64_t n = 1;
+    int64_t n = assay_seen_count(seen);
     assay_status s;
     *out = NULL;
-    for (int d = 0; d < seen->n_dims; d++)
-        n *= seen->dims[d];
     *n_groups = assay_sketch_groups(seen->n_dims ? seen->dims[0] : 1);
     ASSAY_TRY(assay_alloc(&values, (size_t)n, sizeof *values, "values of a reference"));
     ASSAY_GO(assay_run_read(values, run, seen));

@@ -44,12 +44,10 @@ assay_status assay_rows_look_unproven(assay_rows_seen *out, const assay_run *run
                                       const assay_seen *seen, const assay_run_step *step,
                                       int64_t first, int64_t end, int64_t n_keys)
 {
-    int64_t from, until, count = 1;
+    int64_t from, until, count = assay_seen_count(seen);
     int axis = axis_of(seen, 'T');
     ASSAY_TRY(assay_slab_range(&from, &until, seen, step));
     ASSAY_BUG_IF(first < from || end > until || first > end);
-    for (int d = 0; d < seen->n_dims; d++)
-        count *= seen->dims[d];
     int64_t n_outer = axis ? seen->dims[0] : 1; /* heads in front of the tokens */
     int64_t n_inner = seen->dims[seen->n_dims - 1], n_t = seen->dims[axis];
     int64_t n_middle = n_t && n_inner && n_outer ? count / (n_t * n_inner * n_outer) : 0;

@@ -263,10 +263,8 @@ typedef struct load {
 
 static assay_status count_ids(load *l, const assay_run *run, const assay_seen *seen)
 {
-    int64_t n = 1;
+    int64_t n = assay_seen_count(seen);
     double *ids;
-    for (int d = 0; d < seen->n_dims; d++)
-        n *= seen->dims[d];
     if (seen->layer < 0 || seen->layer >= EXPERTS)
         return ASSAY_OK;
     ASSAY_TRY(assay_alloc(&ids, (size_t)n, sizeof *ids, "expert ids"));

@@ -153,9 +153,7 @@ static assay_status read_own(bool *there, addends *a, int rank)
     assay_run *run = assay_forced_run(a->home->forced);
     const assay_seen *seen =
         assay_run_find_partial(run, j->prompt, j->step, j->point, j->layer, rank);
-    int64_t n = 1;
-    for (int d = 0; seen && d < seen->n_dims; d++)
-        n *= seen->dims[d];
+    int64_t n = seen ? assay_seen_count(seen) : 1;
     *there = seen && seen->has_values && n == a->home->n;
     if (!*there)
         return ASSAY_OK;

@@ -21,9 +21,7 @@ static const assay_seen *part_of(const assay_home *home, int rank)
 
 static int64_t count_of(const assay_seen *seen)
 {
-    int64_t n = 1;
-    for (int d = 0; d < seen->n_dims; d++)
-        n *= seen->dims[d];
+    int64_t n = assay_seen_count(seen);
     return n;
 }
 

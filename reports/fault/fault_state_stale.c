@@ -49,12 +49,10 @@ static assay_status rows_of(double *out, assay_run *run, int prompt, assay_point
     for (int k = 0; k < assay_run_prompt_at(run, prompt)->n_steps && have < n; k++) {
         const assay_run_step *at = assay_run_step_at(run, prompt, k);
         const assay_seen *seen = assay_run_find(run, prompt, k, point, layer);
-        int64_t count = 1;
         double *all;
         if (!seen || !seen->has_values || at->first_position != have)
             break;
-        for (int i = 0; i < seen->n_dims; i++)
-            count *= seen->dims[i];
+        int64_t count = assay_seen_count(seen);
         if (count != at->n_tokens * width)
             break;
         ASSAY_TRY(assay_alloc(&all, (size_t)count, sizeof *all, "another request's rows"));
@@ -330,9 +328,7 @@ assay_status assay_fault_match_state_stale(assay_home *home)
         const assay_seen *seen = assay_run_find(run, p, j->step, j->point, j->layer);
         if (!seen || !seen->has_values)
             continue;
-        int64_t n = 1;
-        for (int i = 0; i < seen->n_dims; i++)
-            n *= seen->dims[i];
+        int64_t n = assay_seen_count(seen);
         if (n != home->n)
             continue;
         double *other;

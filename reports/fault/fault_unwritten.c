@@ -140,9 +140,7 @@ static assay_status offer_left_over(assay_home *home)
         const assay_seen *seen = assay_run_find(run, j->prompt, step, j->point, j->layer);
         if (!seen || !seen->has_values)
             continue;
-        int64_t n = 1;
-        for (int i = 0; i < seen->n_dims; i++)
-            n *= seen->dims[i];
+        int64_t n = assay_seen_count(seen);
         if (n != home->n)
             continue;
         double *old;

@@ -10,9 +10,7 @@ static void read_step(const assay_run *run, int prompt, int step)
 {
     for (int i = 0; i < assay_run_n_seen(run, prompt, step); i++) {
         const assay_seen *seen = assay_run_seen_at(run, prompt, step, i);
-        int64_t n = 1;
-        for (int d = 0; d < seen->n_dims; d++)
-            n *= seen->dims[d];
+        int64_t n = assay_seen_count(seen);
         if (n > 1 << 16)
             continue;
         double *x = calloc((size_t)n + 1, sizeof *x);

@@ -81,9 +81,7 @@ END_TEST
 
 static double *values(int64_t *n, const assay_run *run, const assay_seen *seen)
 {
-    *n = 1;
-    for (int d = 0; d < seen->n_dims; d++)
-        *n *= seen->dims[d];
+    *n = assay_seen_count(seen);
     double *x = malloc((size_t)*n * sizeof *x + 1);
     EXPECT_OK(assay_run_read(x, run, seen));
     return x;

@@ -83,9 +83,7 @@ static void expect_point(const watched *got, const assay_run *run, const assay_s
 {
     char name[ASSAY_POINT_NAME_BYTES];
     double *want = calloc((size_t)got->n, sizeof *want);
-    int64_t n = 1, rows = got->dims[0], width = got->n / rows;
-    for (int d = 0; d < seen->n_dims; d++)
-        n *= seen->dims[d];
+    int64_t n = assay_seen_count(seen), rows = got->dims[0], width = got->n / rows;
     assay_point_format(name, got->point, got->layer);
     ck_assert_msg(n == got->n, "%s: %d values, engine has %d", name, (int)n, (int)got->n);
     EXPECT_OK(assay_run_read(want, run, seen));

@@ -407,9 +407,7 @@ static void try_all(const char *path)
         for (int s = 0; s < assay_run_prompt_at(run, p)->n_steps; s++)
             for (int i = 0; i < assay_run_n_seen(run, p, s); i++) {
                 const assay_seen *seen = assay_run_seen_at(run, p, s, i);
-                int64_t n = 1;
-                for (int d = 0; d < seen->n_dims; d++)
-                    n *= seen->dims[d];
+                int64_t n = assay_seen_count(seen);
                 double *x = n < 1 << 24 ? malloc((size_t)n * sizeof *x + 1) : NULL;
                 if (x)
                     assay_run_read(x, run, seen);

@@ -48,9 +48,7 @@ static float *values_of(assay_point point, int layer)
 {
     const assay_seen *seen = assay_run_find(source, 0, 0, point, layer);
     ck_assert_ptr_nonnull(seen);
-    int64_t n = 1;
-    for (int d = 0; d < seen->n_dims; d++)
-        n *= seen->dims[d];
+    int64_t n = assay_seen_count(seen);
     double *x = malloc((size_t)n * sizeof *x);
     float *y = malloc((size_t)n * sizeof *y);
     EXPECT_OK(assay_run_read(x, source, seen));

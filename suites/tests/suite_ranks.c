@@ -11,9 +11,7 @@
 static double *values(const assay_run *run, const assay_seen *seen)
 {
     ck_assert_ptr_nonnull(seen);
-    int64_t n = 1;
-    for (int d = 0; d < seen->n_dims; d++)
-        n *= seen->dims[d];
+    int64_t n = assay_seen_count(seen);
     double *x = malloc((size_t)n * sizeof *x);
     EXPECT_OK(assay_run_read(x, run, seen));
     return x;

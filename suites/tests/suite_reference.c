@@ -65,9 +65,7 @@ START_TEST(reference_holds_what_the_oracle_computes)
         for (int i = 0; i < assay_run_n_seen(run, 0, s); i++, n_values++) {
             const assay_seen *seen = assay_run_seen_at(run, 0, s, i);
             const double *want;
-            int64_t n = 1;
-            for (int d = 0; d < seen->n_dims; d++)
-                n *= seen->dims[d];
+            int64_t n = assay_seen_count(seen);
             double *got = malloc((size_t)n * sizeof *got);
             EXPECT_OK(assay_run_read(got, run, seen));
             EXPECT_OK(assay_pass_value(&want, pass, s, seen->point, seen->layer));

@@ -73,9 +73,7 @@ static void count_run(assay_run_need *out, const char *capture)
     for (int step = 0; step < N_NEW; step++)
         for (int i = 0; i < assay_run_n_seen(run, 0, step); i++) {
             const assay_seen *seen = assay_run_seen_at(run, 0, step, i);
-            int64_t n = 1;
-            for (int d = 0; d < seen->n_dims; d++)
-                n *= seen->dims[d];
+            int64_t n = assay_seen_count(seen);
             out->n_values++;
             out->full_bytes += 4 * n;
         }

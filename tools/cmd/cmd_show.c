@@ -78,9 +78,7 @@ typedef struct value {
 
 static int64_t count_of(const assay_seen *seen)
 {
-    int64_t n = 1;
-    for (int d = 0; d < seen->n_dims; d++)
-        n *= seen->dims[d];
+    int64_t n = assay_seen_count(seen);
     return n;
 }
 
