@@ -223,12 +223,6 @@ static assay_status accept(walk *w, const assay_judged *j, int64_t n)
            rounded = assay_projection_rest(NULL, &p, f->rounded), once = fmin(exact, rounded);
     w->count->n_known++;
     ASSAY_TRY(round_once(&once, w, j, &p, n));
-    if (getenv("DBG")) {
-        char nm[64];
-        fprintf(stderr, "%d %-24s e %.2e r %.2e once %.2e floor %.2e n %ld\n", j->step,
-                assay_point_format(nm, j->point, j->layer), sqrt(exact / size_of(&p)),
-                sqrt(rounded / size_of(&p)), sqrt(once / size_of(&p)), j->floor_rel, (long)n);
-    }
     if (once > SOLVED * SOLVED * size_of(&p) && assay_projection_size(&p, 0) <= MOST_SOLVED) {
         ASSAY_TRY(assay_projection_approach(w->room, &is_exact, &p, f->rounded));
         return take_near(w, j, &p, w->room);
@@ -306,6 +300,19 @@ static double jumps_of_cache(const assay_forced *f, const assay_judged *j)
     return fmin(sqrt(2 * fmax(j->floor_rel, ldexp(1, -22)) * unit), 0.3 * unit);
 }
 
+/*
+ * Weights are a few of the probabilities, of which the second pass tells how far all are off
+ * together: by chance it may have hardly moved just these.
+ */
+static double unsure_of_choice(const assay_forced *f, const assay_judged *j)
+{
+    if (j->point != ASSAY_POINT_MOE_WEIGHTS)
+        return 0;
+    const assay_seen *probs =
+        assay_run_find(f->run, j->prompt, j->step, ASSAY_POINT_MOE_PROBS, j->layer);
+    return probs ? probs->unsure : 0;
+}
+
 static assay_status visit_values(walk *w, assay_judged *j, int64_t n)
 {
     assay_forced *f = w->f;
@@ -313,9 +320,9 @@ static assay_status visit_values(walk *w, assay_judged *j, int64_t n)
     f->n_judged++;
     ASSAY_TRY(assay_forced_hold(f, index));
     ASSAY_TRY(assay_forced_judge_sketch(j, f, f->expected, f->rounded));
-    double jumps = jumps_of_cache(f, j);
-    if (jumps > 0) {
-        assay_forced_widen(f, j, n, jumps);
+    double more = hypot(jumps_of_cache(f, j), unsure_of_choice(f, j));
+    if (more > 0) {
+        assay_forced_widen(f, j, n, more);
         ASSAY_TRY(assay_forced_judge_sketch(j, f, f->expected, f->rounded));
     }
     int64_t n_nan = 0;
