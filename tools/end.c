@@ -53,26 +53,27 @@ static assay_status print(const assay_options *options, const assay_result *resu
     return ASSAY_OK;
 }
 
+/* A library that lacked memory may have no other word for it than broken input or a failed write.
+ */
+static assay_status with_lack(assay_status status)
+{
+    char text[2048];
+    snprintf(text, sizeof text, "%s", assay_error_text());
+    if (status == ASSAY_OK || status == ASSAY_NO_MEMORY || assay_lacked() == ASSAY_OK)
+        return status;
+    return assay_within(ASSAY_NO_MEMORY, "%s", text);
+}
+
 int assay_end(const assay_options *options, assay_result *result)
 {
     assay_progress_end();
     result->seconds = assay_now_s() - options->started_s;
-    assay_status s = print(options, result);
+    assay_status s = with_lack(print(options, result));
     int status = s == ASSAY_OK ? assay_result_exit(result) : assay_status_exit(s);
     if (s != ASSAY_OK)
         fprintf(stderr, "assay %s: %s\n", options->command->name, assay_error_text());
     assay_result_clear(result);
     return status;
-}
-
-/* A library that lacked memory may have no other word for it than broken input. */
-static assay_status with_lack(assay_status status)
-{
-    char text[2048];
-    snprintf(text, sizeof text, "%s", assay_error_text());
-    if (status == ASSAY_NO_MEMORY || assay_lacked() == ASSAY_OK)
-        return status;
-    return assay_within(ASSAY_NO_MEMORY, "%s", text);
 }
 
 int assay_end_failed(const assay_options *options, assay_status status)
