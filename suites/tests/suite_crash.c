@@ -17,6 +17,12 @@ static int n_rounds(void)
     return asked ? atoi(asked) : 4;
 }
 
+/* Parts of a run, spread evenly however many there are: multiples of the golden ratio. */
+static double moment(int round)
+{
+    return fmod(0.53 + round * 0.6180339887498949, 1);
+}
+
 static char model[4096], folder[4096], capture[4200];
 
 static void make_folder(const char *name)
@@ -73,11 +79,12 @@ START_TEST(crash_a_killed_capture_never_passes_for_whole)
     int n_killed = 0;
     for (int i = 0; i < n_rounds(); i++) {
         unlink(capture);
-        double at = whole * (double)((i * 37 + 53) % 100) / 100;
-        ck_assert(child_run(&end, run_words(), &(child_options){.kill_after_ms = at + 0.1}));
+        ck_assert(child_run(&end, run_words(),
+                            &(child_options){.kill_after_ms = whole * moment(i) + 0.1}));
         n_killed += end.was_killed;
         check_left();
     }
+    printf("%d of %d captures were killed before their end\n", n_killed, n_rounds());
     ck_assert_int_ge(n_killed, 1);
 }
 END_TEST
@@ -145,7 +152,7 @@ START_TEST(crash_killed_reports_are_whole_or_absent)
     ck_assert_msg(end.exit == 1, "exit %d: %s", end.exit, end.errors);
     long whole[32];
     double ms = end.ms;
-    int n_forms = assay_renderer_count();
+    int n_forms = assay_renderer_count(), n_killed = 0;
     for (int i = 0; i < n_forms; i++) {
         whole[i] = size_of(assay_renderer_at(i)->file_name);
         ck_assert_msg(whole[i] > 0, "%s", assay_renderer_at(i)->file_name);
@@ -154,14 +161,16 @@ START_TEST(crash_killed_reports_are_whole_or_absent)
         char again[64];
         snprintf(again, sizeof again, "reports%d", round);
         make_folder(again);
-        double at = ms * (double)((round * 37 + 53) % 100) / 100;
-        ck_assert(child_run(&end, words, &(child_options){.kill_after_ms = at + 0.1}));
+        ck_assert(
+            child_run(&end, words, &(child_options){.kill_after_ms = ms * moment(round) + 0.1}));
+        n_killed += end.was_killed;
         for (int i = 0; i < n_forms; i++) {
             long n = size_of(assay_renderer_at(i)->file_name);
             ck_assert_msg(n == -1 || n == whole[i], "%s: %ld bytes, whole %ld",
                           assay_renderer_at(i)->file_name, n, whole[i]);
         }
     }
+    printf("%d of %d reports were killed before their end\n", n_killed, 2 * n_rounds());
 }
 END_TEST
 
