@@ -53,8 +53,9 @@
  * floor_bf16 (the same in bfloat16).
  *
  * The file is written under a temporary name beside the target, synced, and renamed when complete;
- * a capture that was cut off has complete = 0 and keeps its temporary name. Appending to a file of
- * another run is refused.
+ * a capture that was cut off has complete = 0 and keeps its temporary name (cut off between the
+ * last sync and the new name, it is whole and says 1). Appending to a file of another run is
+ * refused.
  */
 #ifndef ASSAY_PROBES_CAPTURE_H
 #define ASSAY_PROBES_CAPTURE_H

@@ -92,6 +92,8 @@ _Noreturn static void become(int tool, const char *const *words, const child_opt
         _exit(127);
     if (options->fail_from && setenv("ASSAY_FAIL_FROM", options->fail_from, 1))
         _exit(127);
+    if (options->kills_at_io && setenv("ASSAY_FAIL_IO_KILLS", "1", 1))
+        _exit(127);
     if (options->as_nobody && getuid() == 0 && (setgid(65534) || setuid(65534)))
         _exit(127);
     extern char **environ;
@@ -130,11 +132,18 @@ bool child_run(child_end *end, const char *const *words, const child_options *op
     end->ms = now_ms() - from;
     end->signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
     end->exit = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-    end->was_killed = end->signal == SIGKILL && options->kill_after_ms > 0;
+    end->was_killed =
+        end->signal == SIGKILL && (options->kill_after_ms > 0 || options->kills_at_io);
     read_counts(end, counts);
     slurp(end->errors, sizeof end->errors, err, true);
     slurp(end->output, sizeof end->output, out, false);
     return end->exit != 127;
+}
+
+long child_next_call(long n, long n_calls, long step)
+{
+    const long last = n_calls - 12;
+    return n < 8 || n >= last ? n + 1 : n + step < last ? n + step : last;
 }
 
 void child_without_times(char *text)

@@ -15,12 +15,13 @@ typedef struct child_options {
     const char *fail_from; /* fail_at counts the chains alone whose last caller is in the library
                               of this name; NULL: all */
     long fail_io_at;       /* the input or output call of this number fails; 0: none, -1: counted */
+    bool kills_at_io;      /* the process is killed at that call instead */
     bool as_nobody;        /* where the tests run as root: as a user who owns nothing */
     bool watch_memory;     /* anon_kb is sampled while it runs */
 } child_options;
 
 typedef struct child_end {
-    bool was_killed;  /* by us */
+    bool was_killed;  /* as we asked */
     int signal, exit; /* signal 0: it ended by itself */
     double ms;
     long anon_kb;        /* most RssAnon that was seen: memory without the pages of mapped files */
@@ -33,6 +34,10 @@ typedef struct child_end {
 
 /* False: the tool or the shim is not built. words: what follows `assay`, NULL at the end. */
 bool child_run(child_end *end, const char *const *words, const child_options *options);
+
+/* The call after n of a sample: the first calls and the last, which publish, every one of them, and
+ * every step-th between. */
+long child_next_call(long n, long n_calls, long step);
 
 /* Times at the ends of lines, which differ from run to run, are taken out. */
 void child_without_times(char *text);

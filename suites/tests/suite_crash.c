@@ -43,38 +43,46 @@ static const char *const *run_words(void)
     return words;
 }
 
-/* Whether the file passes for a whole capture; it must not when the process was killed before its
- * end, and a cut one must open as incomplete or be refused. */
-static void check_left(void)
+/* What says that it is complete holds all that an unharmed run has captured. */
+static void check_whole(const char *path, const char *unharmed)
+{
+    const char *const words[] = {"compare", path, unharmed, "--quiet", NULL};
+    child_end end;
+    ck_assert(child_run(&end, words, &(child_options){0}));
+    ck_assert_msg(end.exit == 0, "exit %d: %s%s", end.exit, end.output, end.errors);
+}
+
+/* What a kill left. A file under the name is a whole capture; one under the temporary name is
+ * refused, or says that it is incomplete, or is whole and was not renamed any more. */
+static void check_left(const char *unharmed)
 {
     char partial[4300];
-    const char *path = capture;
+    const char *path = partial;
     assay_run *run;
-    if (access(capture, F_OK) == 0) {
-        EXPECT_OK(assay_run_open(&run, &path, 1, NULL));
-        ck_assert(assay_run_about(run)->is_complete);
-        ck_assert_int_eq(assay_run_prompt_at(run, 0)->n_steps, 8);
-        assay_run_close(run);
-    }
+    if (access(capture, F_OK) == 0)
+        check_whole(capture, unharmed);
     snprintf(partial, sizeof partial, "%s.partial", capture);
-    path = partial;
-    if (access(partial, F_OK) == 0) {
-        assay_status s = assay_run_open(&run, &path, 1, NULL);
-        ck_assert_msg(s == ASSAY_OK || s == ASSAY_BAD_FILE, "%s", assay_error_text());
-        if (s == ASSAY_OK) {
-            ck_assert(!assay_run_about(run)->is_complete);
-            assay_run_close(run);
-        }
-    }
+    if (access(partial, F_OK) != 0)
+        return;
+    assay_status s = assay_run_open(&run, &path, 1, NULL);
+    ck_assert_msg(s == ASSAY_OK || s == ASSAY_BAD_FILE, "%s", assay_error_text());
+    if (s != ASSAY_OK)
+        return;
+    bool is_complete = assay_run_about(run)->is_complete;
+    assay_run_close(run);
+    if (is_complete)
+        check_whole(partial, unharmed);
 }
 
 START_TEST(crash_a_killed_capture_never_passes_for_whole)
 {
     make_folder("killed");
+    char unharmed[4300];
     child_end end;
     ck_assert(child_run(&end, run_words(), &(child_options){0}));
     ck_assert_msg(end.exit == 0, "exit %d: %s", end.exit, end.errors);
-    check_left();
+    snprintf(unharmed, sizeof unharmed, "%s/unharmed.h5", folder);
+    ck_assert_int_eq(rename(capture, unharmed), 0);
     double whole = end.ms;
     int n_killed = 0;
     for (int i = 0; i < n_rounds(); i++) {
@@ -82,10 +90,34 @@ START_TEST(crash_a_killed_capture_never_passes_for_whole)
         ck_assert(child_run(&end, run_words(),
                             &(child_options){.kill_after_ms = whole * moment(i) + 0.1}));
         n_killed += end.was_killed;
-        check_left();
+        ck_assert_msg(end.was_killed || end.exit == 0, "exit %d: %s", end.exit, end.errors);
+        check_left(unharmed);
     }
     printf("%d of %d captures were killed before their end\n", n_killed, n_rounds());
     ck_assert_int_ge(n_killed, 1);
+}
+END_TEST
+
+START_TEST(crash_a_capture_killed_at_a_call_is_whole_or_says_not)
+{
+    make_folder("called");
+    char unharmed[4300];
+    static child_end end;
+    ck_assert(child_run(&end, run_words(), &(child_options){.fail_io_at = -1}));
+    ck_assert_msg(end.exit == 0, "exit %d: %s", end.exit, end.errors);
+    snprintf(unharmed, sizeof unharmed, "%s/unharmed.h5", folder);
+    ck_assert_int_eq(rename(capture, unharmed), 0);
+    long n_calls = end.n_counted, step = n_calls / (5 * n_rounds()) + 1, n_killed = 0;
+    ck_assert_int_gt(n_calls, 100);
+    for (long n = 1; n <= n_calls; n = child_next_call(n, n_calls, step)) {
+        unlink(capture);
+        ck_assert(
+            child_run(&end, run_words(), &(child_options){.fail_io_at = n, .kills_at_io = true}));
+        ck_assert_msg(end.was_killed, "%ld of %ld: exit %d: %s", n, n_calls, end.exit, end.errors);
+        n_killed++;
+        check_left(unharmed);
+    }
+    printf("at %ld of %ld calls a capture was killed\n", n_killed, n_calls);
 }
 END_TEST
 
@@ -199,6 +231,7 @@ START_TEST(crash_reports_without_room_say_so_and_leave_no_half)
 END_TEST
 
 EXPECT_MAIN("crash", crash_a_killed_capture_never_passes_for_whole,
+            crash_a_capture_killed_at_a_call_is_whole_or_says_not,
             crash_a_capture_without_room_says_so_and_leaves_nothing,
             crash_a_folder_without_permission_is_named, crash_killed_reports_are_whole_or_absent,
             crash_reports_without_room_say_so_and_leave_no_half)

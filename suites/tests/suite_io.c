@@ -16,7 +16,7 @@ static void sweep(const char *name)
     long step = main_command_number("ASSAY_IO_STEP", n_calls / 12 + 1);
     ck_assert_int_gt(n_calls, 3);
     for (long n = main_command_number("ASSAY_IO_FROM", 1); n <= n_calls;
-         n += n < 8 || n > n_calls - 12 ? 1 : step)
+         n = child_next_call(n, n_calls, step))
         n_failed += main_command_under(c, n, &shim);
     ck_assert_msg(n_failed > 2, "%s: %ld of %ld failed", c->name, n_failed, n_calls);
 }

@@ -1,15 +1,17 @@
 /*
  * Loaded before the C library (LD_PRELOAD): the input or output call number ASSAY_FAIL_IO_AT (from
- * 1) fails with EIO, once. Counted are open, read,
- * write, map, sync, rename and cut of a file, and the flushes and closes of streams, as called by
- * the tool and by HDF5; calls of the loader, libgomp, OpenBLAS, MPI and OpenSSL are not, since what
- * those do about it is not ours. ASSAY_FAIL_COUNT names a file that gets the number of calls.
+ * 1) fails with EIO, once; with ASSAY_FAIL_IO_KILLS the process is killed there instead, as by kill
+ * -9. Counted are open, read, write, map, sync, rename and cut of a file, and the flushes and
+ * closes of streams, as called by the tool and by HDF5; calls of the loader, libgomp, OpenBLAS, MPI
+ * and OpenSSL are not, since what those do about it is not ours. ASSAY_FAIL_COUNT names a file that
+ * gets the number of calls.
  */
 #define _GNU_SOURCE
 #undef _FILE_OFFSET_BITS
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -36,6 +38,8 @@ static int fails(const void *caller, int error)
 {
     if (!is_ready || holds(&spared, caller) || ++n_calls != fail_at)
         return 0;
+    if (getenv("ASSAY_FAIL_IO_KILLS"))
+        kill(getpid(), SIGKILL);
     errno = error;
     return 1;
 }
