@@ -64,12 +64,36 @@ static assay_verdict verdict_on_one_cpu(const char *name)
     return ASSAY_VERDICT_PASS;
 }
 
+static void run_check(assay_result *result, const assay_check_options *o)
+{
+    EXPECT_OK(assay_result_init(result, "check"));
+    EXPECT_OK(assay_check_run(result, o));
+}
+
+/* The second lies behind the first. */
+static void plant_founding_faults(assay_check_options *o)
+{
+    static assay_plant plants[2];
+    EXPECT_OK(assay_plant_parse(&plants[0], "phantom-output:layer=1"));
+    EXPECT_OK(assay_plant_parse(&plants[1], "file-order:layer=3"));
+    o->plants = plants;
+    o->n_plants = 2;
+}
+
+static void expect_founding_faults(const assay_result *result)
+{
+    ck_assert_int_eq(assay_result_exit(result), 1);
+    ck_assert_int_eq(result->n_findings, 2);
+    expect_layers(finding(result, "BUFFER"), 1, 1);
+    ck_assert_str_eq(finding(result, "BUFFER")->point, "blk.1.attn.out");
+    expect_layers(finding(result, "FUSED-ORDER"), 1, 3);
+}
+
 START_TEST(every_row_of_a_healthy_model_passes)
 {
     assay_result result;
     assay_check_options o = shipped();
-    EXPECT_OK(assay_result_init(&result, "check"));
-    EXPECT_OK(assay_check_run(&result, &o));
+    run_check(&result, &o);
     ck_assert_int_eq(result.n_checks, assay_check_count());
     for (int i = 0; i < result.n_checks; i++)
         expect_row(&result, result.checks[i].name, verdict_on_one_cpu(result.checks[i].name));
@@ -84,19 +108,10 @@ END_TEST
 START_TEST(both_founding_faults_are_found_in_one_run)
 {
     assay_result result;
-    assay_plant plants[2];
     assay_check_options o = shipped();
-    EXPECT_OK(assay_plant_parse(&plants[0], "phantom-output:layer=1"));
-    EXPECT_OK(assay_plant_parse(&plants[1], "file-order:layer=3"));
-    o.plants = plants;
-    o.n_plants = 2;
-    EXPECT_OK(assay_result_init(&result, "check"));
-    EXPECT_OK(assay_check_run(&result, &o));
-    ck_assert_int_eq(assay_result_exit(&result), 1);
-    ck_assert_int_eq(result.n_findings, 2);
-    expect_layers(finding(&result, "BUFFER"), 1, 1);
-    ck_assert_str_eq(finding(&result, "BUFFER")->point, "blk.1.attn.out");
-    expect_layers(finding(&result, "FUSED-ORDER"), 1, 3);
+    plant_founding_faults(&o);
+    run_check(&result, &o);
+    expect_founding_faults(&result);
     expect_row(&result, "file", ASSAY_VERDICT_PASS);
     expect_row(&result, "weights", ASSAY_VERDICT_PASS);
     expect_row(&result, "buffers", ASSAY_VERDICT_FAIL);
@@ -129,8 +144,7 @@ START_TEST(a_healthy_run_beyond_the_budget_ends_after_its_sketches)
     assay_check_options o = shipped();
     o.budget_bytes = 1 << 20;
     judge_ops(&o);
-    EXPECT_OK(assay_result_init(&result, "check"));
-    EXPECT_OK(assay_check_run(&result, &o));
+    run_check(&result, &o);
     expect_note(&result, "none called for values");
     expect_row(&result, "ops", ASSAY_VERDICT_PASS);
     ck_assert_ptr_nonnull(strstr(row(&result, "ops")->summary, "by their sketches"));
@@ -143,26 +157,17 @@ START_TEST(a_healthy_run_beyond_the_budget_ends_after_its_sketches)
 }
 END_TEST
 
-/* The second fault lies behind the first, and values of their two layers alone are captured. */
+/* Values of their two layers alone are captured. */
 START_TEST(both_founding_faults_are_found_in_two_stages)
 {
     assay_result result;
-    assay_plant plants[2];
     assay_check_options o = shipped();
-    EXPECT_OK(assay_plant_parse(&plants[0], "phantom-output:layer=1"));
-    EXPECT_OK(assay_plant_parse(&plants[1], "file-order:layer=3"));
-    o.plants = plants;
-    o.n_plants = 2;
+    plant_founding_faults(&o);
     o.budget_bytes = 1 << 20;
     judge_ops(&o);
-    EXPECT_OK(assay_result_init(&result, "check"));
-    EXPECT_OK(assay_check_run(&result, &o));
+    run_check(&result, &o);
     expect_note(&result, "then values of layers 1, 3 were captured");
-    ck_assert_int_eq(assay_result_exit(&result), 1);
-    ck_assert_int_eq(result.n_findings, 2);
-    expect_layers(finding(&result, "BUFFER"), 1, 1);
-    ck_assert_str_eq(finding(&result, "BUFFER")->point, "blk.1.attn.out");
-    expect_layers(finding(&result, "FUSED-ORDER"), 1, 3);
+    expect_founding_faults(&result);
     expect_row(&result, "ops", ASSAY_VERDICT_FAIL);
     expect_row(&result, "reference", ASSAY_VERDICT_FAIL);
     assay_result_clear(&result);
@@ -183,8 +188,7 @@ START_TEST(without_a_reference_a_run_beyond_the_budget_is_judged_in_parts)
     o.rows = rows;
     o.n_rows = 1;
     o.budget_bytes = 1 << 20;
-    EXPECT_OK(assay_result_init(&result, "check"));
-    EXPECT_OK(assay_check_run(&result, &o));
+    run_check(&result, &o);
     expect_note(&result, "each time some layers were captured");
     expect_note(&result, "the budget was not kept: values of one layer take up to 10.7 MB");
     ck_assert_int_eq(result.n_findings, 1);
@@ -201,8 +205,7 @@ START_TEST(ranks_beyond_the_budget_are_compared_at_their_end)
     o.n_ranks = 2;
     judge_ops(&o);
     o.budget_bytes = 4 << 20;
-    EXPECT_OK(assay_result_init(&result, "check"));
-    EXPECT_OK(assay_check_run(&result, &o));
+    run_check(&result, &o);
     expect_row(&result, "ops", ASSAY_VERDICT_PASS);
     expect_row(&result, "reference", ASSAY_VERDICT_PASS);
     ck_assert_ptr_nonnull(strstr(row(&result, "reference")->summary, "top-1 64 of 64"));
@@ -218,8 +221,7 @@ START_TEST(a_fault_that_leaves_the_text_right_is_found)
     EXPECT_OK(assay_plant_parse(&plant, "routed-scale:layer=2,value=1.003"));
     o.plants = &plant;
     o.n_plants = 1;
-    EXPECT_OK(assay_result_init(&result, "check"));
-    EXPECT_OK(assay_check_run(&result, &o));
+    run_check(&result, &o);
     expect_row(&result, "smoke", ASSAY_VERDICT_PASS);
     ck_assert_int_eq(assay_result_exit(&result), 1);
     expect_layers(finding(&result, "ROUTE"), 1, 2);
@@ -233,8 +235,7 @@ START_TEST(rows_that_cannot_apply_say_why)
     assay_result result;
     assay_check_options o = shipped();
     o.reference_path = o.twin_path = NULL;
-    EXPECT_OK(assay_result_init(&result, "check"));
-    EXPECT_OK(assay_check_run(&result, &o));
+    run_check(&result, &o);
     expect_row(&result, "reference", ASSAY_VERDICT_SKIP);
     expect_row(&result, "smoke", ASSAY_VERDICT_SKIP);
     expect_row(&result, "path", ASSAY_VERDICT_PASS);
@@ -252,8 +253,7 @@ START_TEST(ranks_are_judged_when_asked_for_and_packed_blocks_cut_by_them_are_fou
     o.n_ranks = 2;
     o.rows = rows;
     o.n_rows = 2;
-    EXPECT_OK(assay_result_init(&result, "check"));
-    EXPECT_OK(assay_check_run(&result, &o));
+    run_check(&result, &o);
     expect_row(&result, "ranks", ASSAY_VERDICT_PASS);
     expect_row(&result, "shards", ASSAY_VERDICT_FAIL); /* halves of a 256-wide q4_k row */
     ck_assert_str_eq(finding(&result, "RANK-SLICE")->point, "blk.1.ffn_down_shexp.weight");
@@ -288,8 +288,7 @@ START_TEST(a_model_without_latent_attention_skips_the_path_row)
     if (!model)
         return;
     o.model_path = model;
-    EXPECT_OK(assay_result_init(&result, "check"));
-    EXPECT_OK(assay_check_run(&result, &o));
+    run_check(&result, &o);
     expect_row(&result, "path", ASSAY_VERDICT_SKIP);
     expect_row(&result, "phase", ASSAY_VERDICT_PASS);
     expect_row(&result, "batch", ASSAY_VERDICT_PASS);
