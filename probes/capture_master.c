@@ -86,7 +86,8 @@ static assay_status copy_attrs(hid_t to, hid_t from, const char *path)
 {
     hid_t a = H5Oopen(from, path, H5P_DEFAULT), b = H5Oopen(to, path, H5P_DEFAULT);
     hsize_t at = 0;
-    herr_t e = a < 0 || b < 0 ? -1 : H5Aiterate2(a, H5_INDEX_NAME, H5_ITER_INC, &at, copy_attr, &b);
+    herr_t e =
+        a < 0 || b < 0 ? -1 : H5Aiterate2(a, H5_INDEX_NAME, H5_ITER_NATIVE, &at, copy_attr, &b);
     if (a >= 0)
         H5Oclose(a);
     if (b >= 0)

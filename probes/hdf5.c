@@ -160,6 +160,11 @@ void assay_h5_close(hid_t object)
         H5Oclose(object);
 }
 
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
 assay_status assay_h5_list(assay_h5_names *out, hid_t file, const char *group)
 {
     assay_status s = ASSAY_OK;
@@ -179,10 +184,14 @@ assay_status assay_h5_list(assay_h5_names *out, hid_t file, const char *group)
     }
     ASSAY_GO(assay_alloc(&names.items, info.nlinks, sizeof *names.items, "names"));
     walk w = {&names, (int)info.nlinks, group, ASSAY_OK};
-    if (H5Literate(g, H5_INDEX_NAME, H5_ITER_INC, NULL, add_name, &w) < 0) {
+    /* In any other order, libhdf5 1.10 makes a table of the members first, and frees entries that
+     * it never set when it cannot read on. */
+    if (H5Literate(g, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, add_name, &w) < 0) {
         s = w.status ? w.status : assay_h5_fail(ASSAY_BAD_FILE, "group '%s' is damaged", group);
         goto out;
     }
+    if (names.n)
+        qsort(names.items, (size_t)names.n, sizeof *names.items, by_text);
     *out = names;
     names = (assay_h5_names){NULL, 0};
 out:

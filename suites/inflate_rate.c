@@ -90,7 +90,7 @@ static assay_status add_file(assay_inflate *f, assay_mapping *mapping, const cha
     ASSAY_TRY(assay_mapping_open(mapping, path));
     ASSAY_TRY(assay_h5_open(&file, path));
     walk w = {f, mapping, ASSAY_OK};
-    if (H5Ovisit2(file, H5_INDEX_NAME, H5_ITER_INC, visit, &w, H5O_INFO_BASIC) < 0 &&
+    if (H5Ovisit2(file, H5_INDEX_NAME, H5_ITER_NATIVE, visit, &w, H5O_INFO_BASIC) < 0 &&
         w.status == ASSAY_OK)
         w.status = assay_h5_fail(ASSAY_BAD_FILE, "'%s' cannot be walked through", path);
     H5Fclose(file);

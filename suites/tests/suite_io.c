@@ -87,6 +87,17 @@ START_TEST(io_import_says_what_failed_and_leaves_none_or_all)
 }
 END_TEST
 
+/* The first calls of an import read the members of groups. */
+START_TEST(io_a_group_that_cannot_be_read_to_its_end_is_named)
+{
+    const main_command *c = main_command_find("import");
+    const child_options shim = {.fail_io_at = -1};
+    ck_assert_int_gt(main_command_count(c, &shim), 64);
+    for (long n = 1; n <= 64; n++)
+        main_command_under(c, n, &shim);
+}
+END_TEST
+
 EXPECT_MAIN("io", io_inspect_says_what_failed_and_leaves_none_or_all,
             io_capture_says_what_failed_and_leaves_none_or_all,
             io_reference_says_what_failed_and_leaves_none_or_all,
@@ -97,4 +108,5 @@ EXPECT_MAIN("io", io_inspect_says_what_failed_and_leaves_none_or_all,
             io_findings_says_what_failed_and_leaves_none_or_all,
             io_check_says_what_failed_and_leaves_none_or_all,
             io_report_says_what_failed_and_leaves_none_or_all,
-            io_import_says_what_failed_and_leaves_none_or_all)
+            io_import_says_what_failed_and_leaves_none_or_all,
+            io_a_group_that_cannot_be_read_to_its_end_is_named)
