@@ -18,9 +18,11 @@ typedef struct pass {
     uint8_t dirty;
     bool narrow, proves; /* both sides fit float32; checksums are proven on the way */
     int64_t n_tokens, n_sub, n_cols, width, block, n_blocks;
+    bool by_key;             /* columns are keys: sums of heads stand in place of channels */
+    int64_t n_channels;      /* n_sub * n_cols, or n_sub */
     assay_row_sums *rows;    /* [n_tokens, n_sub] */
     double *gains;           /* [n_tokens]; NaN: takes no part */
-    double *channels;        /* [n_blocks, 2, width] */
+    double *channels;        /* [n_blocks, 2, n_channels] */
     assay_row_proof *proofs; /* [n_blocks] */
     double *room;            /* [threads, room_of()] */
 } pass;
@@ -160,6 +162,15 @@ static void add_wide(const pass *p, const tile *t, int k, double weight)
     }
 }
 
+static void add_heads(const pass *p, const tile *t, int64_t token, double weight)
+{
+    for (int64_t s = 0; s < p->n_sub; s++) {
+        const assay_row_sums *row = &p->rows[token * p->n_sub + s];
+        t->de[s] += weight * row->dr;
+        t->ee[s] += weight * row->rr;
+    }
+}
+
 /* In the order in which they lie: [outer, T, middle]. */
 static void sum_rows(const pass *p, tile *t)
 {
@@ -184,7 +195,9 @@ static void run_tile(const pass *p, tile *t)
             continue;
         double weight =
             weigh(&p->gains[token], &dd, p->rows + token * p->n_sub, p->n_sub, p->n_cols);
-        if (p->narrow && assay_channels_fit(weight, dd)) {
+        if (p->by_key) {
+            add_heads(p, t, token, weight * ASSAY_CHANNELS_SCALE);
+        } else if (p->narrow && assay_channels_fit(weight, dd)) {
             weights[n] = (float)(weight * ASSAY_CHANNELS_SCALE);
             ks[n++] = k;
         } else if (weight > 0) {
@@ -200,9 +213,9 @@ static void run_block(const pass *p, int64_t b)
     int64_t end = (b + 1) * p->block < p->n_tokens ? (b + 1) * p->block : p->n_tokens;
     tile t = {.room = p->room + room_of(p) * omp_get_thread_num()};
     if (p->state) {
-        t.de = p->channels + 2 * p->width * b;
-        t.ee = t.de + p->width;
-        memset(t.de, 0, (size_t)(2 * p->width) * sizeof *t.de);
+        t.de = p->channels + 2 * p->n_channels * b;
+        t.ee = t.de + p->n_channels;
+        memset(t.de, 0, (size_t)(2 * p->n_channels) * sizeof *t.de);
     }
     int at_once = p->narrow ? AT_ONCE : 1;
     for (t.first = b * p->block; t.first < end; t.first += t.n) {
@@ -220,8 +233,8 @@ static void run_blocks(const pass *p)
     for (int64_t b = 1; b < p->n_blocks; b++) {
         p->proofs[0].got += p->proofs[b].got;
         p->proofs[0].ref += p->proofs[b].ref;
-        for (int64_t i = 0; p->state && i < 2 * p->width; i++)
-            p->channels[i] += p->channels[2 * p->width * b + i];
+        for (int64_t i = 0; p->state && i < 2 * p->n_channels; i++)
+            p->channels[i] += p->channels[2 * p->n_channels * b + i];
     }
 }
 
@@ -233,7 +246,7 @@ static assay_status add_gains(assay_gain *gain, assay_point point, int layer, co
         if (!(p->state[t * p->n_sub] & p->dirty))
             p->gains[kept++] = p->gains[t];
     return assay_gain_add_sums(gain, point, layer, p->gains, kept, p->channels,
-                               p->channels + p->width, p->n_sub, p->n_cols);
+                               p->channels + p->n_channels, p->n_sub, p->by_key ? 0 : p->n_cols);
 }
 
 /* Words of a checksum hold two elements: rows of an odd number would share them. */
@@ -256,17 +269,19 @@ static bool is_narrow(const assay_stored *values)
 }
 
 /* Each has its own sums of channels, of wide values fewer. */
-static int64_t blocks_of(int64_t width)
+static int64_t blocks_of(int64_t n_channels)
 {
-    int64_t n = CHANNEL_SUMS / (2 * width + 1);
+    int64_t n = CHANNEL_SUMS / (2 * n_channels + 1);
     return n < MIN_BLOCKS ? MIN_BLOCKS : n > MAX_BLOCKS ? MAX_BLOCKS : n;
 }
 
 static pass plan(const assay_rows_seen *got, const assay_rows_seen *ref, const uint8_t *state,
-                 uint8_t dirty)
+                 uint8_t dirty, assay_point point)
 {
-    int64_t n = got->n_tokens, most = blocks_of(got->n_sub * got->n_cols),
-            block = (n + most - 1) / most;
+    const char *axes = assay_point_at(point)->axes;
+    bool by_key = axes[strlen(axes) - 1] == 'S';
+    int64_t n = got->n_tokens, n_channels = got->n_sub * (by_key ? 1 : got->n_cols),
+            most = blocks_of(n_channels), block = (n + most - 1) / most;
     pass p = {.side = {got, ref},
               .state = state,
               .dirty = dirty,
@@ -276,6 +291,8 @@ static pass plan(const assay_rows_seen *got, const assay_rows_seen *ref, const u
               .n_sub = got->n_sub,
               .n_cols = got->n_cols,
               .width = got->n_sub * got->n_cols,
+              .by_key = by_key,
+              .n_channels = n_channels,
               .block = block > LEAST_BLOCK ? block : LEAST_BLOCK};
     p.n_blocks = (n + p.block - 1) / p.block;
     return p;
@@ -288,7 +305,7 @@ static assay_status make_room(pass *p, assay_contrast_room *room, bool gains)
                   per_proof = sizeof *p->proofs / sizeof(double),
                   n_room = room_of(p) * omp_get_max_threads(),
                   n = n_rows * per_row + p->n_tokens + (p->n_blocks + 1) * per_proof + n_room +
-                      (gains ? 2 * p->width * p->n_blocks : 0);
+                      (gains ? 2 * p->n_channels * p->n_blocks : 0);
     if (n > room->n) {
         free(room->numbers);
         room->numbers = malloc((size_t)n * sizeof *room->numbers);
@@ -312,7 +329,7 @@ assay_status assay_contrast(assay_metrics *out, double *row_errors, assay_gain *
 {
     ASSAY_BUG_IF(got->n_tokens != ref->n_tokens || got->n_sub != ref->n_sub ||
                  got->n_cols != ref->n_cols);
-    pass p = plan(got, ref, gain ? state : NULL, dirty);
+    pass p = plan(got, ref, gain ? state : NULL, dirty, point);
     assay_status s = ASSAY_OK;
     ASSAY_TRY(make_room(&p, room, gain != NULL));
     p.proofs[0] = (assay_row_proof){.got = 0};

@@ -1,8 +1,9 @@
 /*
  * Everything that is asked of one value beside its reference, in one pass over both: sums of every
  * row, the checksums that are still to be proven, and per channel the sums behind the pooled gains
- * (gain.h). Rows of float32 and of 16-bit formats are added up from float32 (row_f32.h), others are
- * widened to float64; nothing that lies in float32 is copied.
+ * (gain.h; where columns are keys, which are no channels but other tokens, per head). Rows of
+ * float32 and of 16-bit formats are added up from float32 (row_f32.h), others are widened to
+ * float64; nothing that lies in float32 is copied.
  *
  * Tokens are dealt out to threads in at most 32 blocks (8, where tokens are very wide) whose number
  * depends on nothing but the shape; channel sums are added block by block, in order: the same bits

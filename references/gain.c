@@ -168,7 +168,7 @@ assay_status assay_gain_add_sums(assay_gain *gain, assay_point point, int layer,
                                  const double *row_gains, int64_t n_rows, const double *de,
                                  const double *ee, int64_t n_heads, int64_t n_cols)
 {
-    int64_t width = n_heads * n_cols;
+    const int64_t per_head = n_cols ? n_cols : 1, width = n_heads * per_head;
     double *channels, *heads;
     if (!n_rows || !width)
         return ASSAY_OK;
@@ -176,7 +176,7 @@ assay_status assay_gain_add_sums(assay_gain *gain, assay_point point, int layer,
     heads = channels + width;
     for (int64_t h = 0; h < n_heads; h++) {
         double head_de = 0, head_ee = 0;
-        for (int64_t c = h * n_cols; c < (h + 1) * n_cols; c++) {
+        for (int64_t c = h * per_head; c < (h + 1) * per_head; c++) {
             head_de += de[c];
             head_ee += ee[c];
             channels[c] = ratio(de[c], ee[c]);
@@ -186,7 +186,7 @@ assay_status assay_gain_add_sums(assay_gain *gain, assay_point point, int layer,
     assay_status s = keep(gain, point, layer, ASSAY_GAIN_ROW, row_gains, n_rows);
     if (s == ASSAY_OK && n_heads > 1)
         s = keep(gain, point, layer, ASSAY_GAIN_HEAD, heads, n_heads);
-    if (s == ASSAY_OK)
+    if (s == ASSAY_OK && n_cols)
         s = keep(gain, point, layer, ASSAY_GAIN_CHANNEL, channels, width);
     free(channels);
     return s;

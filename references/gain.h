@@ -6,7 +6,8 @@
  *   row      one gain for each row (token):   <got, exp> / <exp, exp> over heads and columns
  *   head     one for each head, over rows and columns; rows first brought to unit length, so that
  *            one loud token does not decide
- *   channel  one for each (head, column), over rows; rows first brought to unit length
+ *   channel  one for each (head, column), over rows; rows first brought to unit length. Comparisons
+ *            leave them out where columns are keys: what is off for one key is off in its rows
  *
  * Gains of one point are pooled over everything that is added: layers, steps, prompts. Reported:
  * median, spread (1.4826 x median absolute deviation), z = (median - 1) / (1.2533 spread / sqrt n).
@@ -60,7 +61,8 @@ assay_status assay_gain_add(assay_gain *gain, assay_point point, int layer, cons
                             int64_t n_cols);
 
 /* The same from sums: row_gains [n_rows] (NaN: takes no part) and, over the rows that take part,
- * the weighted <got - exp, exp> and <exp, exp> of each channel, de, ee [n_heads, n_cols]. */
+ * the weighted <got - exp, exp> and <exp, exp> of each channel, de, ee [n_heads, n_cols]; n_cols 0:
+ * of heads alone, [n_heads]. */
 assay_status assay_gain_add_sums(assay_gain *gain, assay_point point, int layer,
                                  const double *row_gains, int64_t n_rows, const double *de,
                                  const double *ee, int64_t n_heads, int64_t n_cols);

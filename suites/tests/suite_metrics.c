@@ -262,10 +262,33 @@ START_TEST(gain_of_few_or_no_values_says_nothing)
 }
 END_TEST
 
+/* Where columns are keys. */
+START_TEST(gain_from_sums_of_heads_alone_knows_no_channels)
+{
+    assay_gain *gain;
+    assay_gain_verdict v;
+    double rows[20], de[20], ee[20];
+    for (int i = 0; i < 20; i++) {
+        rows[i] = 1;
+        ee[i] = 1 + i;
+        de[i] = 0.25 * ee[i];
+    }
+    EXPECT_OK(assay_gain_new(&gain));
+    EXPECT_OK(assay_gain_add_sums(gain, ASSAY_POINT_PROBS, 0, rows, 20, de, ee, 20, 0));
+    EXPECT_OK(
+        assay_gain_judge(&v, gain, ASSAY_POINT_PROBS, 0, ASSAY_GAIN_CHANNEL, ASSAY_DTYPE_F32));
+    ck_assert_int_eq(v.n, 0);
+    EXPECT_OK(assay_gain_judge(&v, gain, ASSAY_POINT_PROBS, 0, ASSAY_GAIN_HEAD, ASSAY_DTYPE_F32));
+    ck_assert(v.n == 20 && v.deviates);
+    EXPECT_NEAR(v.value, 1.25, 1e-15);
+    assay_gain_free(gain);
+}
+END_TEST
+
 EXPECT_MAIN("metrics", metrics_of_equal_values_are_exact, metrics_of_hand_computed_rows,
             metrics_let_no_nan_through, metrics_fail_nan_on_both_sides_but_accept_equal_infinities,
             metrics_guard_a_zero_reference, metrics_of_nothing_pass_no_bound,
             metrics_report_the_worst_row_not_the_mean, metrics_keep_digits_of_a_small_angle,
             median_is_right_for_every_small_length, metric_table_has_names_and_meanings,
             gain_is_silent_on_rounding, gain_finds_a_scale_below_the_rounding_of_an_element,
-            gain_of_few_or_no_values_says_nothing)
+            gain_of_few_or_no_values_says_nothing, gain_from_sums_of_heads_alone_knows_no_channels)
