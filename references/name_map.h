@@ -3,10 +3,15 @@
  * is not looked up in names.def.
  *
  *     maps:
- *       - name: 'decoder\.(\d+)\.attn\.query'   # regular expression (PCRE2) over the whole name;
- * its point: attn.q_rope                    # first group is the layer axes: HTK # as it lies; left
- * out: as the point (layout.h) take: R=K[-R:] order: pairs hand_over: 0 shard: H # axis split over
- * ranks; none: replicated; # left out: found out from the values
+ *       - name: 'decoder\.(\d+)\.attn\.query'  # regular expression (PCRE2) over the whole name;
+ *                                              # its first group is the layer
+ *         point: attn.q_rope
+ *         axes: HTK            # as it lies; left out: as the point (layout.h)
+ *         take: R=K[-R:]
+ *         order: pairs
+ *         hand_over: 0
+ *         shard: H             # axis split over ranks; none: replicated;
+ *                              # left out: found out from the values
  *       - name: '.*\.rotary_emb'
  *         skip: table of angles
  *
