@@ -43,8 +43,8 @@ static int top_of(int64_t out[TOP], const double *x, int64_t n)
  * Of logits that hardly differ, as those of healthy runs do. With weights p of the reference and
  * d = (got - its largest) - (ref - its largest):
  *
- *   KL = log(sum p exp(d)) - sum p d = log1p(a + b) - a,   a = sum p d,   b = sum p (exp(d) - 1 -
- * d)
+ *   KL = log(sum p exp(d)) - sum p d = log1p(a + b) - a
+ *   a = sum p d,   b = sum p (exp(d) - 1 - d)
  *
  * keeps its digits however small it is. exp(d) - 1 - d to d^7; p in float32 shifts the result by
  * parts in 10^7. False: some d is too large for that.

@@ -87,8 +87,6 @@ static void sum_row(const pass *p, tile *t, int k, int64_t s)
     const assay_rows_seen *got = p->side[GOT], *ref = p->side[REF];
     int64_t token = t->first + k;
     assay_row_sums *row = &p->rows[token * p->n_sub + s];
-    t->proof.proves =
-        p->proves && got->values.dtype == ASSAY_DTYPE_F32 && ref->values.dtype == ASSAY_DTYPE_F32;
     if (p->proves && !t->proof.proves) {
         t->proof.got += prove_row(got, token, s);
         t->proof.ref += prove_row(ref, token, s);
@@ -211,7 +209,9 @@ static void run_tile(const pass *p, tile *t)
 static void run_block(const pass *p, int64_t b)
 {
     int64_t end = (b + 1) * p->block < p->n_tokens ? (b + 1) * p->block : p->n_tokens;
-    tile t = {.room = p->room + room_of(p) * omp_get_thread_num()};
+    tile t = {.room = p->room + room_of(p) * omp_get_thread_num(),
+              .proof.proves = p->proves && p->side[GOT]->values.dtype == ASSAY_DTYPE_F32 &&
+                              p->side[REF]->values.dtype == ASSAY_DTYPE_F32};
     if (p->state) {
         t.de = p->channels + 2 * p->n_channels * b;
         t.ee = t.de + p->n_channels;
