@@ -260,28 +260,6 @@ static assay_status add_rows(group *g, const assay_pair *pair, int index,
     return ASSAY_OK;
 }
 
-/* The logits' agreement, a few rows at a time. */
-static assay_status add_agreement(const group *g, const assay_pair *pair,
-                                  const assay_rows_seen *got, const assay_rows_seen *ref)
-{
-    enum { ROWS = 64 };
-    int64_t n = got->n_cols;
-    double *x, *y;
-    ASSAY_TRY(assay_alloc(&x, (size_t)(2 * ROWS * n), sizeof *x, "logits"));
-    y = x + ROWS * n;
-    for (int64_t first = 0; first < got->n_tokens; first += ROWS) {
-        int64_t n_rows = got->n_tokens - first < ROWS ? got->n_tokens - first : ROWS;
-        for (int64_t r = 0; r < n_rows; r++) {
-            assay_rows_copy(x + r * n, got, first + r, 0);
-            assay_rows_copy(y + r * n, ref, first + r, 0);
-        }
-        assay_agreement_add(&g->c->agreement, g->match->prompt[CANDIDATE], pair->step[CANDIDATE],
-                            pair->first + first, x, y, n_rows, n);
-    }
-    free(x);
-    return ASSAY_OK;
-}
-
 /* The reference's floor in the candidate's precision; 0: not recorded. */
 static double floor_for(const assay_seen *reference, assay_dtype candidate)
 {
@@ -322,7 +300,8 @@ static assay_status add_pair(group *g, int index)
     else if (s == ASSAY_OK)
         s = add_rows(g, &pair, index, rows);
     if (s == ASSAY_OK && same && g->point == ASSAY_POINT_LOGITS && rows[CANDIDATE].n_sub == 1)
-        s = add_agreement(g, &pair, &rows[CANDIDATE], &rows[REFERENCE]);
+        assay_agreement_add(&g->c->agreement, g->match->prompt[CANDIDATE], pair.step[CANDIDATE],
+                            pair.first, &rows[CANDIDATE], &rows[REFERENCE]);
     for (int side = 0; side < SIDES; side++)
         assay_rows_clear(&rows[side]);
     return s;

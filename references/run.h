@@ -215,7 +215,7 @@ bool assay_run_is_mapped(const assay_run *run, const assay_seen *seen);
 void assay_stored_clear(assay_stored *stored);
 /* Values [first, first + n) as float64; format F64: the pointer itself, else widened into room. */
 const double *assay_stored_at(const assay_stored *stored, int64_t first, int64_t n, double *room);
-/* As float32, which holds F32, F16 and BF16 exactly; of no other format. */
+/* As float32, which holds F32, F16 and BF16 exactly; others are rounded. */
 const float *assay_stored_at_f32(const assay_stored *stored, int64_t first, int64_t n, float *room);
 
 /* Calls `line` with a sentence for each pair of values that should differ and are bit-equal

@@ -209,8 +209,16 @@ const float *assay_stored_at_f32(const assay_stored *stored, int64_t first, int6
         for (int64_t i = 0; i < n; i++)
             room[i] = assay_f16_to_f32(words[first + i]);
         return room;
+    case ASSAY_DTYPE_F64:
+        for (int64_t i = 0; i < n; i++)
+            room[i] = (float)((const double *)stored->data)[first + i];
+        return room;
+    case ASSAY_DTYPE_I32:
+        for (int64_t i = 0; i < n; i++)
+            room[i] = (float)((const int32_t *)stored->data)[first + i];
+        return room;
     default:
-        ASSAY_BUG_IF("a stored value that float32 does not hold");
+        ASSAY_BUG_IF("a stored value of another format");
     }
     return room;
 }
