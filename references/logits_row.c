@@ -4,7 +4,7 @@
 
 #include "engine/base/wide.h"
 
-enum { TOP = ASSAY_LOGITS_TOP, LOOK = 128, CHUNK = 512 };
+enum { TOP = ASSAY_LOGITS_TOP, CHUNK = 1024, LOOK = 128 };
 
 /* Whole numbers in the order of the floats: NaN lies beyond either infinity. */
 ASSAY_INSIDE int32_t key_of(const float *x)
@@ -59,13 +59,23 @@ static void take(top *t, const float *x, int64_t first, int64_t n)
     }
 }
 
+static int64_t part_of(int64_t first, int64_t n, int64_t most)
+{
+    return n - first < most ? n - first : most;
+}
+
 /* Few parts of a row hold one of its largest: the others are only asked for their extremes. */
 static void look_at(top *t, const float *x, int64_t first, int64_t n)
 {
     const extremes seen = extremes_of(x, n);
     t->has_nan |= seen.most > KEY_OF_INFINITY || seen.least < KEY_OF_MINUS_INFINITY;
-    if (t->n < TOP || seen.most > key_of(&t->logit[TOP - 1]))
-        take(t, x, first, n);
+    if (t->n == TOP && seen.most <= key_of(&t->logit[TOP - 1]))
+        return;
+    for (int64_t i = 0; i < n; i += LOOK) {
+        const int64_t m = part_of(i, n, LOOK);
+        if (t->n < TOP || extremes_of(x + i, m).most > key_of(&t->logit[TOP - 1]))
+            take(t, x + i, first + i, m);
+    }
 }
 
 /* Of a part of both rows: p = e^(ref - its largest), d = log(q / p) but for a constant. */
@@ -233,11 +243,6 @@ static const float *ref_at(sides *s, int64_t i, int64_t n)
     return assay_stored_at_f32(s->ref, s->ref_first + i, n, s->ref_room);
 }
 
-static int64_t part_of(int64_t first, int64_t n, int64_t most)
-{
-    return n - first < most ? n - first : most;
-}
-
 assay_logits_row assay_logits_row_of(const assay_stored *got, int64_t got_first,
                                      const assay_stored *ref, int64_t ref_first, int64_t n_vocab)
 {
@@ -246,8 +251,8 @@ assay_logits_row assay_logits_row_of(const assay_stored *got, int64_t got_first,
     totals t = {.rules_out = false};
     bool same = true;
     int common = 0;
-    for (int64_t i = 0; i < n_vocab; i += LOOK) {
-        int64_t n = part_of(i, n_vocab, LOOK);
+    for (int64_t i = 0; i < n_vocab; i += CHUNK) {
+        int64_t n = part_of(i, n_vocab, CHUNK);
         const float *x = got_at(&s, i, n), *y = ref_at(&s, i, n);
         look_at(&of_got, x, i, n);
         look_at(&of_ref, y, i, n);
