@@ -6,7 +6,7 @@
 
 #include "references/median.h"
 
-enum { KEPT = 4096, LEAST = 16 };
+enum { KEPT = ASSAY_GAIN_KEPT, LEAST = 16 };
 
 typedef struct pool {
     assay_point point;
@@ -159,36 +159,28 @@ static void sum_channels(double *de, double *ee, const double *weight, const dou
     }
 }
 
-static double ratio(double de, double ee)
+static void find_ratios(double *out, const assay_gain_sums *sums)
 {
-    return ee > 0 ? 1 + de / ee : NAN;
+    for (int64_t i = 0; i < sums->n; i++)
+        out[i] = sums->ee[i] > 0 ? 1 + sums->de[i] / sums->ee[i] : NAN;
 }
 
 assay_status assay_gain_add_sums(assay_gain *gain, assay_point point, int layer,
-                                 const double *row_gains, int64_t n_rows, const double *de,
-                                 const double *ee, int64_t n_heads, int64_t n_cols)
+                                 const double *row_gains, int64_t n_rows,
+                                 const assay_gain_sums *heads, const assay_gain_sums *channels)
 {
-    const int64_t per_head = n_cols ? n_cols : 1, width = n_heads * per_head;
-    double *channels, *heads;
-    if (!n_rows || !width)
+    double *gains;
+    if (!n_rows)
         return ASSAY_OK;
-    ASSAY_TRY(assay_alloc(&channels, (size_t)(width + n_heads), sizeof *channels, "gains"));
-    heads = channels + width;
-    for (int64_t h = 0; h < n_heads; h++) {
-        double head_de = 0, head_ee = 0;
-        for (int64_t c = h * per_head; c < (h + 1) * per_head; c++) {
-            head_de += de[c];
-            head_ee += ee[c];
-            channels[c] = ratio(de[c], ee[c]);
-        }
-        heads[h] = ratio(head_de, head_ee);
-    }
+    ASSAY_TRY(assay_alloc(&gains, (size_t)(heads->n + channels->n), sizeof *gains, "gains"));
+    find_ratios(gains, heads);
+    find_ratios(gains + heads->n, channels);
     assay_status s = keep(gain, point, layer, ASSAY_GAIN_ROW, row_gains, n_rows);
-    if (s == ASSAY_OK && n_heads > 1)
-        s = keep(gain, point, layer, ASSAY_GAIN_HEAD, heads, n_heads);
-    if (s == ASSAY_OK && n_cols)
-        s = keep(gain, point, layer, ASSAY_GAIN_CHANNEL, channels, width);
-    free(channels);
+    if (s == ASSAY_OK && heads->n > 1)
+        s = keep(gain, point, layer, ASSAY_GAIN_HEAD, gains, heads->n);
+    if (s == ASSAY_OK)
+        s = keep(gain, point, layer, ASSAY_GAIN_CHANNEL, gains + heads->n, channels->n);
+    free(gains);
     return s;
 }
 
@@ -200,11 +192,17 @@ assay_status assay_gain_add(assay_gain *gain, assay_point point, int layer, cons
     double *work;
     if (!n_rows || !width)
         return ASSAY_OK;
-    ASSAY_TRY(assay_alloc(&work, (size_t)(2 * n_rows + 2 * width), sizeof *work, "gains"));
-    double *weight = work, *rows = weight + n_rows, *de = rows + n_rows, *ee = de + width;
+    ASSAY_TRY(assay_alloc(&work, (size_t)(2 * (n_rows + width + n_heads)), sizeof *work, "gains"));
+    double *weight = work, *rows = weight + n_rows, *de = rows + n_rows, *ee = de + width,
+           *head_de = ee + width, *head_ee = head_de + n_heads;
     weigh_rows(weight, rows, got, expected, n_rows, width);
     sum_channels(de, ee, weight, got, expected, n_rows, width);
-    assay_status s = assay_gain_add_sums(gain, point, layer, rows, n_rows, de, ee, n_heads, n_cols);
+    for (int64_t i = 0; i < width; i++) {
+        head_de[i / n_cols] += de[i];
+        head_ee[i / n_cols] += ee[i];
+    }
+    const assay_gain_sums heads = {n_heads, head_de, head_ee}, channels = {width, de, ee};
+    assay_status s = assay_gain_add_sums(gain, point, layer, rows, n_rows, &heads, &channels);
     free(work);
     return s;
 }

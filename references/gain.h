@@ -47,6 +47,7 @@ typedef struct assay_gain_verdict {
 } assay_gain_verdict;
 
 #define ASSAY_GAIN_ALL_LAYERS (-2)
+enum { ASSAY_GAIN_KEPT = 4096 };
 
 assay_status assay_gain_new(assay_gain **out);
 void assay_gain_free(assay_gain *gain);
@@ -54,18 +55,25 @@ void assay_gain_free(assay_gain *gain);
 /*
  * Adds one captured value: got, expected [n_rows, n_heads, n_cols] (n_heads 1 where the point has
  * no heads), canonical layout. Rows with a non-finite element or a zero expected row are left out.
- * Of more than 4096 gains of one kind every k-th is kept. Ids are no place for this test.
+ * Of more than ASSAY_GAIN_KEPT gains of one kind every k-th is kept. Ids are no place for this
+ * test.
  */
 assay_status assay_gain_add(assay_gain *gain, assay_point point, int layer, const double *got,
                             const double *expected, int64_t n_rows, int64_t n_heads,
                             int64_t n_cols);
 
-/* The same from sums: row_gains [n_rows] (NaN: takes no part) and, over the rows that take part,
- * the weighted <got - exp, exp> and <exp, exp> of each channel, de, ee [n_heads, n_cols]; n_cols 0:
- * of heads alone, [n_heads]. */
+/* Of each channel or head, over the rows that take part: the weighted <got - exp, exp> and
+ * <exp, exp>. */
+typedef struct assay_gain_sums {
+    int64_t n;
+    const double *de, *ee; /* [n] */
+} assay_gain_sums;
+
+/* The same from sums; row_gains [n_rows], NaN: takes no part. channels: any choice of them that
+ * does not depend on the values; none: of heads alone. */
 assay_status assay_gain_add_sums(assay_gain *gain, assay_point point, int layer,
-                                 const double *row_gains, int64_t n_rows, const double *de,
-                                 const double *ee, int64_t n_heads, int64_t n_cols);
+                                 const double *row_gains, int64_t n_rows,
+                                 const assay_gain_sums *heads, const assay_gain_sums *channels);
 
 /* Takes over what was added to another pool, which is then empty. */
 assay_status assay_gain_merge(assay_gain *gain, assay_gain *from);

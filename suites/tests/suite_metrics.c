@@ -274,7 +274,8 @@ START_TEST(gain_from_sums_of_heads_alone_knows_no_channels)
         de[i] = 0.25 * ee[i];
     }
     EXPECT_OK(assay_gain_new(&gain));
-    EXPECT_OK(assay_gain_add_sums(gain, ASSAY_POINT_PROBS, 0, rows, 20, de, ee, 20, 0));
+    EXPECT_OK(assay_gain_add_sums(gain, ASSAY_POINT_PROBS, 0, rows, 20,
+                                  &(assay_gain_sums){20, de, ee}, &(assay_gain_sums){0}));
     EXPECT_OK(
         assay_gain_judge(&v, gain, ASSAY_POINT_PROBS, 0, ASSAY_GAIN_CHANNEL, ASSAY_DTYPE_F32));
     ck_assert_int_eq(v.n, 0);
