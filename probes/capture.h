@@ -26,8 +26,9 @@
  *       axes               letters of point.def
  *       origin             number format of the buffer
  *       counts             i64 [5]: nan, +inf, -inf, zero, poison
- *       checksum           u64 of the whole value (probes/recorder.h); a reader refuses numbers
- *                          that no longer have it
+ *       word_sum           u64, checksum of the whole value (probes/recorder.h); a reader refuses
+ *                          numbers that no longer have it. Captures of before carry another one,
+ *                          `checksum`, which is proven as well
  *       buffer             u64 [6], from a tap: written address, generation, owner; read address,
  *                          generation, owner
  *       shard              i32 [3], of one rank: axis (-1: whole), index, count; fewer than ranks:
@@ -41,7 +42,7 @@
  *   /prompts/<name>/stats, /sketch            the cheap tiers: one row per point and step
  *       stats/point        fixed-length strings [n]      stats/step   i32 [n]
  *       stats/values       f64 [n, 10]: n nan +inf -inf zero poison min max mean l2
- *       stats/checksum     u64 [n]
+ *       stats/word_sum     u64 [n]
  *       stats/buffer       u64 [n, 6], as the attribute `buffer`; zeros: not known
  *       sketch/row         i32 [m, 2]: row of stats, group of 32 rows
  *       sketch/values      f32 [m, 256]                  (probes/recorder.h)

@@ -63,7 +63,8 @@ static assay_status open_rank(master *m, const char *path, const char *master_pa
 static herr_t copy_attr(hid_t from, const char *name, const H5A_info_t *info, void *to)
 {
     (void)info;
-    if (!strcmp(name, "shard") || !strcmp(name, "rank") || !strcmp(name, "checksum"))
+    if (!strcmp(name, "shard") || !strcmp(name, "rank") || !strcmp(name, "checksum") ||
+        !strcmp(name, "word_sum"))
         return 0;
     hid_t attr = H5Aopen(from, name, H5P_DEFAULT);
     hid_t type = H5Aget_type(attr), space = H5Aget_space(attr);

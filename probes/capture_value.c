@@ -100,7 +100,7 @@ static assay_status flush_stats(assay_capture *c, const char *group)
     ASSAY_TRY(s);
     snprintf(path, sizeof path, "%s/step", group);
     ASSAY_TRY(assay_h5_append(c->file, path, H5T_NATIVE_INT32, 0, t->steps, t->n));
-    snprintf(path, sizeof path, "%s/checksum", group);
+    snprintf(path, sizeof path, "%s/word_sum", group);
     ASSAY_TRY(assay_h5_append(c->file, path, H5T_NATIVE_UINT64, 0, t->checksums, t->n));
     snprintf(path, sizeof path, "%s/buffer", group);
     ASSAY_TRY(
@@ -195,7 +195,7 @@ static assay_status put_about(assay_h5_kit *kit, hid_t set, const char *path,
     } numbers[] = {
         {"counts", H5T_NATIVE_INT64,
          (int64_t[]){s->n_nan, s->n_pos_inf, s->n_neg_inf, s->n_zero, s->n_poison}, 5},
-        {"checksum", H5T_NATIVE_UINT64, &s->checksum, !kept->rows},
+        {"word_sum", H5T_NATIVE_UINT64, &s->checksum, !kept->rows},
         {"buffer", H5T_NATIVE_UINT64, about->buffer, about->has_buffer ? ASSAY_BUFFER_COLUMNS : 0},
         {"shard", H5T_NATIVE_INT32, about->shard, about->shard[0] >= 0 || about->partial ? 3 : 0},
         {"partial", H5T_NATIVE_INT32, &one, about->partial},

@@ -118,8 +118,9 @@ assay_status assay_sha256_hex(char out[65], const void *bytes, size_t n);
  * with NUL. */
 assay_status assay_h5_sha256(char out[65], hid_t file, const char *path);
 
-/* The checksum of probes/recorder.h over the elements of a dataset as stored. */
-assay_status assay_h5_checksum(uint64_t *out, hid_t file, const char *path);
+/* A checksum of probes/recorder.h over the elements of a dataset as stored. */
+typedef uint64_t assay_checksum_fn(const void *elements, size_t size, int64_t n);
+assay_status assay_h5_checksum(uint64_t *out, hid_t file, const char *path, assay_checksum_fn *sum);
 /* *found: whether there is an attribute of this name with one unsigned number. */
 assay_status assay_h5_attr_u64(uint64_t *out, bool *found, hid_t file, const char *path,
                                const char *name);

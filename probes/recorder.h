@@ -11,10 +11,10 @@
  *   poison             float32 words that still hold the buffer's fill (engine/base/number.h)
  *   min max mean l2    of the finite elements, in float64; 0 where there are none. l2 is the root
  *                      of the sum of squares
- *   checksum           u64, sum modulo 2^64 over i of mix(w_i + (i + 1) * G), so that it can be
- *                      summed in any order; w_i: bits of elements 2i and 2i + 1 (0: there is none),
- *                      each zero-extended to 32 bits, the first one low; of wider elements:
- *                      the element's own
+ *   checksum           u64, sum modulo 2^64 over i of z_i * (z_i >> 32 | 1), z_i = w_i + (i + 1) *
+ * G, so that it can be summed in any order; w_i: bits of elements 2i and 2i + 1 (0: there is none),
+ * each zero-extended to 32 bits, the first one low; of wider elements: the element's own. The
+ * factor is odd: a change of one low half is always seen
  *
  * Sketch: rows (first axis) in groups of 32, the last group may be shorter. For each group 256
  * numbers
@@ -61,6 +61,8 @@ uint64_t assay_mix(uint64_t z);
 uint64_t assay_checksum_of(const void *elements, size_t size, int64_t n);
 /* What elements [first, end) of the same memory contribute to it; first is even. */
 uint64_t assay_checksum_part(const void *elements, size_t size, int64_t first, int64_t end);
+/* The checksum of captures before `word_sum`: with mix(z_i) for each term. */
+uint64_t assay_checksum_mixed(const void *elements, size_t size, int64_t n);
 
 int64_t assay_sketch_groups(int64_t n_rows);
 /* out: assay_sketch_groups(dims[0]) * ASSAY_SKETCH_N */

@@ -70,10 +70,10 @@ ASSAY_WIDEST_INT static void add_groups(totals *out, assay_row_proof *proof, con
     const bool masked = proof->masked;
     const int32_t infinite = 0x7F800000;
     assay_f64s rr = {0}, dd = {0}, dr = {0};
-    assay_u64s mixed_got = {0}, mixed_ref = {0}, at, step;
+    assay_u64s sum_got = {0}, sum_ref = {0}, at, step;
     i32w most = {0}, n_bad = {0}, odd = {0};
     rest last;
-    assay_mix_begin(&at, &step, first / 2);
+    assay_sum_begin(&at, &step, first / 2);
     for (int64_t i = 0; i < n; i += ASSAY_LANES_F32) {
         const float *of_got = got + i, *of_ref = ref + i;
         assay_f32w g, r;
@@ -89,16 +89,16 @@ ASSAY_WIDEST_INT static void add_groups(totals *out, assay_row_proof *proof, con
         if (proves) { /* words of both sides: neither waits for the other */
             assay_u64s x = (assay_u64s)g + at, y = (assay_u64s)r + at;
             at += step;
-            ASSAY_MIX(x);
-            ASSAY_MIX(y);
-            if (n - i < ASSAY_LANES_F32) { /* zeros are mixed to something */
+            x = ASSAY_SUM_TERM(x);
+            y = ASSAY_SUM_TERM(y);
+            if (n - i < ASSAY_LANES_F32) { /* zeros add something */
                 const assay_i64s lane = {0, 1, 2, 3, 4, 5, 6, 7};
                 const assay_u64s kept = (assay_u64s)((lane - (n - i) / 2) >> 63);
                 x &= kept;
                 y &= kept;
             }
-            mixed_got += x;
-            mixed_ref += y;
+            sum_got += x;
+            sum_ref += y;
         }
         if (masked) {
             const i32w size_g = (i32w)g & INT32_MAX, size_r = (i32w)r & INT32_MAX;
@@ -129,8 +129,8 @@ ASSAY_WIDEST_INT static void add_groups(totals *out, assay_row_proof *proof, con
                     .n_bad = masked ? count_of(&n_bad) : 0,
                     .is_odd = masked && has_any(&odd)};
     if (proves) {
-        proof->got += assay_mix_total(&mixed_got);
-        proof->ref += assay_mix_total(&mixed_ref);
+        proof->got += assay_sum_total(&sum_got);
+        proof->ref += assay_sum_total(&sum_ref);
     }
 }
 

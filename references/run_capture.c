@@ -159,7 +159,12 @@ static assay_status read_source(assay_entry *e, reader *r, hid_t set, const char
     source->is_sealed = source->sha256;
     if (source->is_sealed || source->info.is_virtual || H5Aexists(set, "rows") > 0)
         return ASSAY_OK;
-    return assay_h5_attr_u64(&source->checksum, &source->is_summed, set, path, "checksum");
+    ASSAY_TRY(assay_h5_attr_u64(&source->checksum, &source->is_summed, set, path, "word_sum"));
+    if (source->is_summed)
+        return ASSAY_OK;
+    ASSAY_TRY(assay_h5_attr_u64(&source->checksum, &source->is_mixed, set, path, "checksum"));
+    source->is_summed = source->is_mixed;
+    return ASSAY_OK;
 }
 
 /* What the dataset says of the value beside its place. */
@@ -332,7 +337,7 @@ static assay_status load_stats(stats *t, const reader *r, const char *prompt)
     ASSAY_TRY(assay_h5_read_f64(t->values, r->id, path, &info));
     ASSAY_TRY(assay_alloc(&t->entries, (size_t)t->n, sizeof *t->entries, "statistics"));
     ASSAY_TRY(assay_alloc(&t->checksums, (size_t)t->n, sizeof *t->checksums, "statistics"));
-    snprintf(path, sizeof path, "%.900s/stats/checksum", prompt);
+    snprintf(path, sizeof path, "%.900s/stats/word_sum", prompt);
     ASSAY_TRY(assay_h5_member(&kind, r->id, path));
     if (kind == 'd') {
         ASSAY_TRY(assay_h5_dataset(&info, r->id, path));

@@ -19,6 +19,7 @@ typedef struct assay_source {
     bool is_sealed; /* carries a SHA-256 of its bytes, checked when it is read */
     const char *sha256;
     bool is_summed; /* carries the checksum of its elements, checked when it is read */
+    bool is_mixed;  /* the one of before (assay_checksum_mixed) */
     uint64_t checksum;
     assay_dtype packed; /* 16-bit words hold this format; ASSAY_DTYPE_COUNT: numbers as they are */
 } assay_source;

@@ -40,12 +40,13 @@ assay_status assay_run_check(const assay_run *run, const assay_source *source, c
     uint64_t is;
     if (!source->is_sealed && !source->is_summed)
         return ASSAY_OK;
+    assay_checksum_fn *sum = source->is_mixed ? assay_checksum_mixed : assay_checksum_of;
     if (source->is_summed && bytes)
-        return assay_run_check_sum(
-            run, source, assay_checksum_of(bytes, source->info.element_bytes, source->info.count));
+        return assay_run_check_sum(run, source,
+                                   sum(bytes, source->info.element_bytes, source->info.count));
     const assay_run_file *file = &run->files[source->file];
     assay_status s = source->is_sealed ? check_seal(run, source, bytes)
-                                       : assay_h5_checksum(&is, file->id, source->path);
+                                       : assay_h5_checksum(&is, file->id, source->path, sum);
     if (s != ASSAY_OK)
         return assay_within(s, "'%s'", file->path);
     return source->is_sealed ? ASSAY_OK : assay_run_check_sum(run, source, is);

@@ -42,10 +42,10 @@ double assay_element(const assay_buffer *values, int64_t i)
 ASSAY_WIDEST_INT static uint64_t sum_uint8_t(const void *elements, int64_t first, int64_t end)
 {
     const uint8_t *x = elements;
-    uint64_t sum = end % 2 ? assay_mix_word(x[end - 1], end / 2) : 0;
+    uint64_t sum = end % 2 ? assay_sum_word(x[end - 1], end / 2) : 0;
 #pragma omp simd reduction(+ : sum)
     for (int64_t i = first / 2; i < end / 2; i++)
-        sum += assay_mix_word((uint64_t)x[2 * i] | (uint64_t)x[2 * i + 1] << 32, i);
+        sum += assay_sum_word((uint64_t)x[2 * i] | (uint64_t)x[2 * i + 1] << 32, i);
     return sum;
 }
 
@@ -55,19 +55,18 @@ ASSAY_WIDEST_INT static uint64_t sum_uint16_t(const void *elements, int64_t firs
     const uint16_t *x = elements;
     assay_u64s sums = {0}, at, step;
     int64_t i = first;
-    assay_mix_begin(&at, &step, first / 2);
+    assay_sum_begin(&at, &step, first / 2);
     for (; i + 2 * ASSAY_LANES_F64 <= end; i += 2 * ASSAY_LANES_F64) {
         assay_u32s pairs;
         memcpy(&pairs, x + i, sizeof pairs);
         assay_u64s z = __builtin_convertvector(pairs, assay_u64s);
         z = ((z & 0xFFFF) | (z >> 16 << 32)) + at;
         at += step;
-        ASSAY_MIX(z);
-        sums += z;
+        sums += ASSAY_SUM_TERM(z);
     }
-    uint64_t sum = assay_mix_total(&sums);
+    uint64_t sum = assay_sum_total(&sums);
     for (; i < end; i += 2)
-        sum += assay_mix_word(x[i] | (i + 1 < end ? (uint64_t)x[i + 1] << 32 : 0), i / 2);
+        sum += assay_sum_word(x[i] | (i + 1 < end ? (uint64_t)x[i + 1] << 32 : 0), i / 2);
     return sum;
 }
 
@@ -77,7 +76,7 @@ ASSAY_WIDEST_INT static uint64_t sum_words(const void *words, int64_t first, int
     const char *bytes = words;
     assay_u64s sums[2] = {{0}, {0}}, at, step;
     int64_t i = first;
-    assay_mix_begin(&at, &step, first);
+    assay_sum_begin(&at, &step, first);
     for (; i + 2 * ASSAY_LANES_F64 <= end; i += 2 * ASSAY_LANES_F64) {
         assay_u64s z[2];
         memcpy(z, bytes + 8 * i, sizeof z);
@@ -85,16 +84,14 @@ ASSAY_WIDEST_INT static uint64_t sum_words(const void *words, int64_t first, int
         at += step;
         z[1] += at;
         at += step;
-        ASSAY_MIX(z[0]);
-        ASSAY_MIX(z[1]);
-        sums[0] += z[0];
-        sums[1] += z[1];
+        sums[0] += ASSAY_SUM_TERM(z[0]);
+        sums[1] += ASSAY_SUM_TERM(z[1]);
     }
     sums[0] += sums[1];
-    uint64_t sum = assay_mix_total(&sums[0]), word;
+    uint64_t sum = assay_sum_total(&sums[0]), word;
     for (; i < end; i++) {
         memcpy(&word, bytes + 8 * i, sizeof word);
-        sum += assay_mix_word(word, i);
+        sum += assay_sum_word(word, i);
     }
     return sum;
 }
@@ -103,7 +100,7 @@ ASSAY_WIDEST_INT static uint64_t sum_words(const void *words, int64_t first, int
 static uint64_t sum_uint32_t(const void *elements, int64_t first, int64_t end)
 {
     uint64_t sum = sum_words(elements, first / 2, end / 2);
-    return end % 2 ? sum + assay_mix_word(((const uint32_t *)elements)[end - 1], end / 2) : sum;
+    return end % 2 ? sum + assay_sum_word(((const uint32_t *)elements)[end - 1], end / 2) : sum;
 }
 
 static uint64_t bits_at(const void *elements, size_t size, int64_t i)
@@ -113,16 +110,35 @@ static uint64_t bits_at(const void *elements, size_t size, int64_t i)
     return bits;
 }
 
+static int64_t elements_of_word(size_t size)
+{
+    return size > sizeof(uint32_t) ? 1 : 2;
+}
+
+/* The word that begins with element i. */
+static uint64_t word_at(const void *elements, size_t size, int64_t i, int64_t end)
+{
+    uint64_t word = bits_at(elements, size, i);
+    if (elements_of_word(size) == 2 && i + 1 < end)
+        word |= bits_at(elements, size, i + 1) << 32;
+    return word;
+}
+
 static uint64_t sum_any(const void *elements, size_t size, int64_t first, int64_t end)
 {
-    const int64_t per = size > sizeof(uint32_t) ? 1 : 2; /* elements of a word */
+    const int64_t per = elements_of_word(size);
     uint64_t sum = 0;
-    for (int64_t i = first; i < end; i += per) {
-        uint64_t word = bits_at(elements, size, i);
-        if (per == 2 && i + 1 < end)
-            word |= bits_at(elements, size, i + 1) << 32;
-        sum += assay_mix_word(word, i / per);
-    }
+    for (int64_t i = first; i < end; i += per)
+        sum += assay_sum_word(word_at(elements, size, i, end), i / per);
+    return sum;
+}
+
+uint64_t assay_checksum_mixed(const void *elements, size_t size, int64_t n)
+{
+    const int64_t per = elements_of_word(size);
+    uint64_t sum = 0;
+    for (int64_t i = 0; i < n; i += per)
+        sum += assay_mix(word_at(elements, size, i, n) + (uint64_t)(i / per + 1) * ASSAY_MIX_G);
     return sum;
 }
 

@@ -54,7 +54,7 @@ static __device__ __forceinline__ void add_one(tally *t, bad_tally *bad, float x
 static __device__ __forceinline__ void add_two(tally *t, bad_tally *bad, float first, float second,
                                                int64_t i, int64_t to)
 {
-    t->checksum += word_mix(first, i + 1 < to ? second : 0.0f, salt_of(i));
+    t->checksum += word_term(first, i + 1 < to ? second : 0.0f, salt_of(i));
     add_one(t, bad, first, i);
     if (i + 1 < to)
         add_one(t, bad, second, i + 1);
@@ -133,7 +133,7 @@ static __device__ __forceinline__ void add_strided(tally *t, bad_tally *bad, con
             continue;
         }
         const int32_t *ids = static_cast<const int32_t *>(e.at);
-        t->checksum += word_mix(x[a], two ? x[b] : 0.0f, salt_of(i)); /* their bits */
+        t->checksum += word_term(x[a], two ? x[b] : 0.0f, salt_of(i)); /* their bits */
         add_id(t, ids[a]);
         if (two)
             add_id(t, ids[b]);

@@ -42,11 +42,12 @@ static __device__ __forceinline__ float greatest(const extremes &e)
 }
 
 /* What a word of two elements adds to the checksum; salt: its number + 1, times G. */
-static __device__ __forceinline__ uint64_t word_mix(float low, float high, uint64_t salt)
+static __device__ __forceinline__ uint64_t word_term(float low, float high, uint64_t salt)
 {
     uint64_t word;
     asm("mov.b64 %0, {%1, %2};" : "=l"(word) : "f"(low), "f"(high));
-    return table_mix(word + salt);
+    word += salt;
+    return word * (word >> 32 | 1);
 }
 
 static __device__ __forceinline__ uint64_t salt_of(int64_t element)
@@ -64,7 +65,7 @@ static __device__ __forceinline__ void add_plain(tally *t, extremes *e, float4 v
         t->sum += wide;
         t->squares = fma(wide, wide, t->squares);
     }
-    t->checksum += word_mix(x[0], x[1], salt) + word_mix(x[2], x[3], salt + GOLDEN);
+    t->checksum += word_term(x[0], x[1], salt) + word_term(x[2], x[3], salt + GOLDEN);
 #pragma unroll
     for (int k = 0; k < 4; k += 2) {
         int32_t a = __float_as_int(x[k]), b = __float_as_int(x[k + 1]);

@@ -71,8 +71,8 @@ static void pack(hid_t file, const char *name, hid_t type)
     ck_assert(H5Dwrite(set, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, x) >= 0);
     free(x);
     ck_assert(H5Aiterate2(old, H5_INDEX_NAME, H5_ITER_INC, NULL, copy_attribute, &set) >= 0);
-    if (H5Tequal(type, H5T_NATIVE_FLOAT) <= 0 && H5Aexists(set, "checksum") > 0)
-        H5Adelete(set, "checksum");
+    if (H5Tequal(type, H5T_NATIVE_FLOAT) <= 0 && H5Aexists(set, "word_sum") > 0)
+        H5Adelete(set, "word_sum");
     H5Sclose(space);
     H5Dclose(old);
     H5Dclose(set);

@@ -121,7 +121,7 @@ def numbers(full, sketched):
         for name, prompt in a["prompts"].items():
             rows = {(p.decode(), int(s)): i for i, (p, s) in
                     enumerate(zip(b[f"prompts/{name}/stats/point"], b[f"prompts/{name}/stats/step"]))}
-            values, sums = b[f"prompts/{name}/stats/values"][...], b[f"prompts/{name}/stats/checksum"][...]
+            values, sums = b[f"prompts/{name}/stats/values"][...], b[f"prompts/{name}/stats/word_sum"][...]
             where, sketches = b[f"prompts/{name}/sketch/row"][...], b[f"prompts/{name}/sketch/values"][...]
             for step, group in prompt["steps"].items():
                 for point, data in group.items():

@@ -417,6 +417,38 @@ START_TEST(capture_and_reference_notice_changed_bytes)
 }
 END_TEST
 
+/* Reading embed of a capture whose checksum is put in place of its own, as older ones carry it. */
+static assay_status read_with_older_checksum(const char *path, uint64_t checksum)
+{
+    write_small(path, NULL);
+    hid_t file = H5Fopen(path, H5F_ACC_RDWR, H5P_DEFAULT), space = H5Screate(H5S_SCALAR);
+    hid_t set = H5Dopen2(file, "/prompts/count/steps/0000/embed", H5P_DEFAULT);
+    ck_assert(H5Adelete(set, "word_sum") >= 0);
+    hid_t attr = H5Acreate2(set, "checksum", H5T_STD_U64LE, space, H5P_DEFAULT, H5P_DEFAULT);
+    ck_assert(H5Awrite(attr, H5T_NATIVE_UINT64, &checksum) >= 0);
+    H5Aclose(attr);
+    H5Dclose(set);
+    H5Sclose(space);
+    H5Fclose(file);
+    double room[64];
+    assay_run *run = open_run(path);
+    const assay_seen *seen = assay_run_find(run, 0, 0, ASSAY_POINT_EMBED, -1);
+    ck_assert_int_le(assay_seen_count(seen), 64);
+    assay_status s = assay_run_read(room, run, seen);
+    assay_run_close(run);
+    return s;
+}
+
+START_TEST(capture_with_the_older_checksum_is_proven_by_it)
+{
+    const uint64_t of_embed = 0x7B3F67D3FD822529u; /* by a program of its own */
+    const char *path = data_scratch("older.h5");
+    EXPECT_OK(read_with_older_checksum(path, of_embed));
+    EXPECT_FAILS(ASSAY_BAD_FILE, read_with_older_checksum(path, of_embed + 1));
+    EXPECT_SAYS("was changed");
+}
+END_TEST
+
 START_TEST(capture_with_absurd_counts_is_refused)
 {
     const double absurd[] = {2.2e307, -3, NAN, 1.5};
@@ -482,5 +514,6 @@ EXPECT_MAIN("capture", capture_gives_back_what_the_tap_showed,
             capture_of_sketches_keeps_its_budget_too,
             capture_in_progress_has_another_name_and_says_incomplete,
             capture_cut_off_by_kill_never_passes_for_whole, capture_refuses_wrong_use,
-            capture_and_reference_notice_changed_bytes, capture_with_absurd_counts_is_refused,
+            capture_and_reference_notice_changed_bytes,
+            capture_with_the_older_checksum_is_proven_by_it, capture_with_absurd_counts_is_refused,
             capture_rows_tier_keeps_both_ends)

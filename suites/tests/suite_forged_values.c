@@ -36,8 +36,8 @@ static void forge_dataset(const char *capture, const char *point, forger *change
     ck_assert_int_ge(H5Dread(set, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, values), 0);
     change(values, rows, cols);
     ck_assert_int_ge(H5Dwrite(set, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, values), 0);
-    if (H5Aexists(set, "checksum") > 0) /* whoever means to change a value says so */
-        H5Adelete(set, "checksum");
+    if (H5Aexists(set, "word_sum") > 0) /* whoever means to change a value says so */
+        H5Adelete(set, "word_sum");
     free(values);
     H5Sclose(space);
     H5Dclose(set);

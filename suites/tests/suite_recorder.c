@@ -45,23 +45,72 @@ START_TEST(recorder_statistics_count_before_they_compute)
 }
 END_TEST
 
+/* By definition, element by element. */
+static uint64_t sum_by_definition(const void *elements, size_t size, int64_t n)
+{
+    const int64_t per = size < 8 ? 2 : 1;
+    uint64_t sum = 0;
+    for (int64_t i = 0; i < (n + per - 1) / per; i++) {
+        uint64_t half[2] = {0}, z;
+        for (int64_t k = 0; k < per && per * i + k < n; k++)
+            memcpy(&half[k], (const char *)elements + (size_t)(per * i + k) * size, size);
+        z = half[0] + (half[1] << 32) + (uint64_t)(i + 1) * 0x9E3779B97F4A7C15u;
+        sum += z * (z >> 32 | 1);
+    }
+    return sum;
+}
+
+START_TEST(recorder_checksum_is_that_of_its_definition)
+{
+    const float five[] = {1, 2, 3, 4, 5};
+    uint64_t words[80];
+    ck_assert_uint_eq(assay_checksum_of(five, sizeof *five, 5), 0x51F5F8BCAB84331Eu);
+    for (size_t i = 0; i < 80; i++)
+        words[i] = assay_mix(i);
+    for (size_t size = 1; size <= 8; size *= 2)
+        for (int64_t n = 0; n <= 75; n++) {
+            uint64_t wanted = sum_by_definition(words, size, n);
+            ck_assert_uint_eq(assay_checksum_of(words, size, n), wanted);
+            ck_assert_uint_eq(assay_checksum_part(words, size, 0, n / 4 * 2) +
+                                  assay_checksum_part(words, size, n / 4 * 2, n),
+                              wanted);
+        }
+}
+END_TEST
+
 START_TEST(recorder_checksum_sees_order_and_every_bit)
 {
-    float x[4] = {1, 2, 3, 4}, y[4] = {2, 1, 3, 4}, z[4] = {1, 2, 3, 4};
-    uint32_t bits;
-    memcpy(&bits, &z[3], 4);
-    bits ^= 1;
-    memcpy(&z[3], &bits, 4);
-    float *all[] = {x, y, z};
-    uint64_t sums[3];
-    for (int i = 0; i < 3; i++) {
-        assay_buffer b = assay_buffer_view(all[i], ASSAY_DTYPE_F32, 1, (int64_t[]){4});
-        assay_stats s;
-        assay_stats_of(&s, &b);
-        sums[i] = s.checksum;
+    enum { N = 64 };
+    float x[N];
+    for (int i = 0; i < N; i++) /* some of them close together, and zeros */
+        x[i] = i % 4 ? 1 + 0x1p-20f * (float)i : 0;
+    const uint64_t wanted = assay_checksum_of(x, sizeof *x, N);
+    for (int i = 0; i < N; i++) {
+        const float kept = x[i];
+        for (int bit = 0; bit < 32; bit++) {
+            uint32_t bits;
+            memcpy(&bits, &kept, sizeof bits);
+            bits ^= (uint32_t)1 << bit;
+            memcpy(&x[i], &bits, sizeof bits);
+            ck_assert_uint_ne(assay_checksum_of(x, sizeof *x, N), wanted);
+        }
+        for (int k = 0; k < i; k++) {
+            x[i] = x[k];
+            x[k] = kept;
+            if (x[i] != x[k])
+                ck_assert_uint_ne(assay_checksum_of(x, sizeof *x, N), wanted);
+            x[k] = x[i];
+        }
+        x[i] = kept;
     }
-    ck_assert_uint_ne(sums[0], sums[1]);
-    ck_assert_uint_ne(sums[0], sums[2]);
+    for (int n = 1; n <= N / 2; n++) { /* exchanged blocks */
+        float y[N];
+        memcpy(y, x, sizeof y);
+        memcpy(y, x + n, (size_t)n * sizeof *y);
+        memcpy(y + n, x, (size_t)n * sizeof *y);
+        if (memcmp(x, y, sizeof x) != 0)
+            ck_assert_uint_ne(assay_checksum_of(y, sizeof *y, N), wanted);
+    }
 }
 END_TEST
 
@@ -231,8 +280,8 @@ END_TEST
 
 EXPECT_MAIN("recorder", recorder_mixes_as_splitmix64_does,
             recorder_statistics_count_before_they_compute,
-            recorder_checksum_sees_order_and_every_bit, recorder_statistics_of_nothing_are_zero,
-            recorder_sketch_keeps_relative_distance,
+            recorder_checksum_is_that_of_its_definition, recorder_checksum_sees_order_and_every_bit,
+            recorder_statistics_of_nothing_are_zero, recorder_sketch_keeps_relative_distance,
             recorder_sketch_tells_exchanged_blocks_from_noise, recorder_sketch_follows_its_formula,
             recorder_statistics_of_long_values_do_not_depend_on_threads,
             recorder_sketches_of_78_layers_and_512_tokens_fit_in_200_mb,

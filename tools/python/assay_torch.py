@@ -48,6 +48,11 @@ def mix(z):
         return z ^ (z >> np.uint64(31))
 
 
+def terms(z):
+    """what words add to a checksum"""
+    return z * (z >> np.uint64(32) | np.uint64(1))
+
+
 def widen(words, origin):
     """stored words -> numbers"""
     if origin == "bf16" and words.dtype == np.uint16:
@@ -93,7 +98,7 @@ def statistics(words, origin):
         pairs = pairs[0::2] | pairs[1::2] << np.uint64(32)
     with np.errstate(over="ignore"):
         order = (np.arange(pairs.size, dtype=np.uint64) + np.uint64(1)) * np.uint64(GOLDEN)
-        checksum = int(mix(pairs + order).sum(dtype=np.uint64)) if x.size else 0
+        checksum = int(terms(pairs + order).sum(dtype=np.uint64)) if x.size else 0
     poison = 0
     if words.dtype == np.float32:
         poison = int(((bits & np.uint32(0xFFF00000)) == np.uint32(0x7FE00000)).sum())
@@ -112,11 +117,9 @@ _G = GOLDEN - (1 << 64)  # as a signed 64-bit number
 _LAYOUTS = {}  # (number formats and lengths in order, device) -> what does not depend on values
 
 
-def _mix(z):
-    """mix() on int64 tensors: products wrap, shifts bring in zeros"""
-    z = (z ^ ((z >> 30) & ((1 << 34) - 1))) * (0xBF58476D1CE4E5B9 - (1 << 64))
-    z = (z ^ ((z >> 27) & ((1 << 37) - 1))) * (0x94D049BB133111EB - (1 << 64))
-    return z ^ ((z >> 31) & ((1 << 33) - 1))
+def _terms(z):
+    """terms() of int64 tensors: products wrap, shifts bring in zeros"""
+    return z * ((z >> 32) & ((1 << 32) - 1) | 1)
 
 
 def _layout(shapes, device):
@@ -160,7 +163,7 @@ def device_statistics(tensors):
     finite = torch.isfinite(x)
     flags = torch.stack([torch.isnan(x), x == float("inf"), x == float("-inf"), x == 0,
                          ((bits & 0xFFF00000) == 0x7FE00000) & single, finite]).to(torch.int64)
-    counts = torch.cumsum(torch.cat([flags, (_mix(bits + order) * begins)[None]]), 1)[:, ends - 1]
+    counts = torch.cumsum(torch.cat([flags, (_terms(bits + order) * begins)[None]]), 1)[:, ends - 1]
     counts[:, 1:] = counts[:, 1:] - counts[:, :-1]
     x = torch.where(finite, x, 0.0)
     reduce = lambda what, v: torch.segment_reduce(v, what, lengths=n, unsafe=True)
@@ -347,7 +350,7 @@ class _Writer:
         data.attrs["origin"] = origin
         data.attrs["counts"] = np.array([row[1], row[2], row[3], row[4], row[5]], np.int64)
         data.attrs["buffer"] = np.array([address, 0, 0, address, 0, 0], np.uint64)
-        data.attrs["checksum"] = np.uint64(checksum)
+        data.attrs["word_sum"] = np.uint64(checksum)
         if kept is not None:
             data.attrs["rows"] = kept
 
@@ -363,7 +366,7 @@ class _Writer:
         g["point"] = np.array(names, "S64" if max(map(len, names)) < 64 else None)
         g["step"] = np.array([r[1] for r in self.rows], np.int32)
         g["values"] = np.array([r[2] for r in self.rows], np.float64)
-        g["checksum"] = np.array([r[3] for r in self.rows], np.uint64)
+        g["word_sum"] = np.array([r[3] for r in self.rows], np.uint64)
         if self.sketches:
             g = self.prompt.create_group("sketch")
             g["row"] = np.array([s[:2] for s in self.sketches], np.int32)
