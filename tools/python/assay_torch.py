@@ -48,11 +48,6 @@ def mix(z):
         return z ^ (z >> np.uint64(31))
 
 
-def terms(z):
-    """what words add to a checksum"""
-    return z * (z >> np.uint64(32) | np.uint64(1))
-
-
 def widen(words, origin):
     """stored words -> numbers"""
     if origin == "bf16" and words.dtype == np.uint16:
@@ -97,8 +92,8 @@ def statistics(words, origin):
         pairs = np.append(pairs, np.zeros(x.size % 2, np.uint64))
         pairs = pairs[0::2] | pairs[1::2] << np.uint64(32)
     with np.errstate(over="ignore"):
-        order = (np.arange(pairs.size, dtype=np.uint64) + np.uint64(1)) * np.uint64(GOLDEN)
-        checksum = int(terms(pairs + order).sum(dtype=np.uint64)) if x.size else 0
+        z = pairs + (np.arange(pairs.size, dtype=np.uint64) + np.uint64(1)) * np.uint64(GOLDEN)
+        checksum = int((z * (z >> np.uint64(32) | np.uint64(1))).sum(dtype=np.uint64)) if x.size else 0
     poison = 0
     if words.dtype == np.float32:
         poison = int(((bits & np.uint32(0xFFF00000)) == np.uint32(0x7FE00000)).sum())
@@ -118,7 +113,7 @@ _LAYOUTS = {}  # (number formats and lengths in order, device) -> what does not 
 
 
 def _terms(z):
-    """terms() of int64 tensors: products wrap, shifts bring in zeros"""
+    """what words add to a checksum, of int64 tensors: products wrap, shifts bring in zeros"""
     return z * ((z >> 32) & ((1 << 32) - 1) | 1)
 
 
