@@ -243,11 +243,12 @@ static assay_status add_rows(group *g, const assay_pair *pair, int index,
         g->pair_of[g->n + r] = index;
     for (int64_t r = 0; r < n_rows && !has_twin; r++)
         twin_errors[r] = NAN;
-    ASSAY_TRY(assay_contrast(&m, errors, g->gain[CANDIDATE], g->kept, g->point, g->layer, got, ref,
-                             state, OWN | CONTEXT));
+    ASSAY_TRY(assay_contrast(&m, errors, g->worst_pair < 0 ? -INFINITY : g->worst,
+                             g->gain[CANDIDATE], g->kept, g->point, g->layer, got, ref, state,
+                             OWN | CONTEXT));
     if (has_twin)
-        ASSAY_TRY(assay_contrast(&ignored, twin_errors, g->gain[TWIN], g->kept, g->point, g->layer,
-                                 twin, ref, state, TWIN_OWN | TWIN_CONTEXT));
+        ASSAY_TRY(assay_contrast(&ignored, twin_errors, INFINITY, g->gain[TWIN], g->kept, g->point,
+                                 g->layer, twin, ref, state, TWIN_OWN | TWIN_CONTEXT));
     if (m.n_mask_differ + m.n_nan && g->mask_pair < 0)
         g->mask_pair = index;
     if (g->worst_pair < 0 || m.row_rel_max > g->worst) {
@@ -429,7 +430,7 @@ static assay_status look_closer(group *g, int index)
     ASSAY_TRY(shared_range(&pair, g, seen));
     assay_status s = look_at_rows(rows, g, &pair, seen);
     if (s == ASSAY_OK)
-        s = assay_contrast(&item->metrics, NULL, NULL, g->kept, g->point, g->layer,
+        s = assay_contrast(&item->metrics, NULL, -INFINITY, NULL, g->kept, g->point, g->layer,
                            &rows[CANDIDATE], &rows[REFERENCE], NULL, 0);
     if (s == ASSAY_OK)
         s = find_first_bad(item, g, &pair, seen[CANDIDATE], rows,

@@ -1,3 +1,4 @@
+#include <math.h>
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,8 +29,8 @@ static void sum_row(const pass *p, tile *t, int k, int64_t s)
     int64_t token = t->first + k;
     assay_row_sums *row = &p->rows[token * p->n_sub + s];
     if (p->proves && !t->proof.proves) {
-        t->proof.got += prove_row(got, token, s);
-        t->proof.ref += prove_row(ref, token, s);
+        t->proof.got[0] += prove_row(got, token, s);
+        t->proof.ref[0] += prove_row(ref, token, s);
     }
     if (p->narrow)
         assay_row_sums_of_f32(row, &t->proof, narrow_row(p, t, GOT, k, s),
@@ -37,6 +38,19 @@ static void sum_row(const pass *p, tile *t, int k, int64_t s)
                               p->n_cols);
     else
         *row = assay_row_sums_of(wide_row(p, t, GOT, s), wide_row(p, t, REF, s), p->n_cols);
+}
+
+static void judge_rows(const pass *p, const tile *t, assay_contrast_part *part)
+{
+    const int64_t first = t->first * p->n_sub, end = (t->first + t->n) * p->n_sub;
+    for (int64_t r = first; r < end; r++) {
+        p->errors[r] = p->n_cols ? assay_row_rel(&p->rows[r]) : NAN;
+        assay_row_sums_add(&part->whole, &p->rows[r]);
+        if (p->errors[r] > part->largest) {
+            part->largest = p->errors[r];
+            part->worst_row = r;
+        }
+    }
 }
 
 /* In the order in which they lie: [outer, T, middle]. */
@@ -61,14 +75,31 @@ static void run_block(const pass *p, int64_t b)
         t.ee = t.de + n_sums;
         memset(t.de, 0, (size_t)(2 * n_sums) * sizeof *t.de);
     }
+    assay_contrast_part part = {.largest = -1, .worst_row = -1};
     int at_once = p->narrow ? AT_ONCE : 1;
     for (t.first = b * p->block; t.first < end; t.first += t.n) {
         t.n = end - t.first < at_once ? (int)(end - t.first) : at_once;
         sum_rows(p, &t);
+        judge_rows(p, &t, &part);
         if (p->state) /* of what is still in the cache */
             assay_contrast_channels(p, &t);
     }
-    p->proofs[b] = t.proof;
+    for (int j = 0; j < ASSAY_LANES_F64; j++) {
+        part.sum_got += t.proof.got[j];
+        part.sum_ref += t.proof.ref[j];
+    }
+    p->parts[b] = part;
+}
+
+static void add_part(assay_contrast_part *to, const assay_contrast_part *more)
+{
+    assay_row_sums_add(&to->whole, &more->whole);
+    to->sum_got += more->sum_got;
+    to->sum_ref += more->sum_ref;
+    if (more->largest > to->largest) {
+        to->largest = more->largest;
+        to->worst_row = more->worst_row;
+    }
 }
 
 static void run_blocks(const pass *p)
@@ -78,8 +109,7 @@ static void run_blocks(const pass *p)
     for (int64_t b = 0; b < p->n_blocks; b++)
         run_block(p, b);
     for (int64_t b = 1; b < p->n_blocks; b++) {
-        p->proofs[0].got += p->proofs[b].got;
-        p->proofs[0].ref += p->proofs[b].ref;
+        add_part(&p->parts[0], &p->parts[b]);
         for (int64_t i = 0; i < n_sums; i++)
             p->channels[i] += p->channels[n_sums * b + i];
     }
@@ -105,10 +135,10 @@ static bool can_prove_rows(const assay_rows_seen *got, const assay_rows_seen *re
            assay_rows_are_all(ref) && got->n_middle == ref->n_middle && got->n_cols % 2 == 0;
 }
 
-static assay_status prove(assay_rows_seen *got, assay_rows_seen *ref, const assay_row_proof *proof)
+static assay_status prove(assay_rows_seen *got, assay_rows_seen *ref, const assay_contrast_part *by)
 {
-    ASSAY_TRY(assay_stored_prove(&got->values, proof ? &proof->got : NULL));
-    return assay_stored_prove(&ref->values, proof ? &proof->ref : NULL);
+    ASSAY_TRY(assay_stored_prove(&got->values, by ? &by->sum_got : NULL));
+    return assay_stored_prove(&ref->values, by ? &by->sum_ref : NULL);
 }
 
 static bool is_narrow(const assay_stored *values)
@@ -153,11 +183,11 @@ static pass plan(const assay_rows_seen *got, const assay_rows_seen *ref, const u
 static assay_status make_room(pass *p, assay_contrast_room *room, bool gains)
 {
     const int64_t n_rows = p->n_tokens * p->n_sub, per_row = sizeof *p->rows / sizeof(double),
-                  per_proof = sizeof *p->proofs / sizeof(double),
+                  per_part = sizeof *p->parts / sizeof(double),
                   n_room = room_of(p) * omp_get_max_threads(),
                   per_run = sizeof *p->runs / sizeof(double),
                   n_sums = gains ? 2 * (p->n_channels + p->n_heads) * p->n_blocks : 0,
-                  n = n_rows * per_row + p->n_tokens + (p->n_blocks + 1) * per_proof + n_room +
+                  n = n_rows * (per_row + 2) + p->n_tokens + (p->n_blocks + 1) * per_part + n_room +
                       p->n_runs * per_run + n_sums;
     if (n > room->n) {
         free(room->numbers);
@@ -168,8 +198,10 @@ static assay_status make_room(pass *p, assay_contrast_room *room, bool gains)
         return assay_fail(ASSAY_NO_MEMORY, "comparison: no memory for %lld rows",
                           (long long)n_rows);
     p->rows = (assay_row_sums *)(void *)room->numbers;
-    p->proofs = (assay_row_proof *)(void *)(p->rows + n_rows);
-    p->gains = (double *)(void *)(p->proofs + p->n_blocks + 1);
+    p->parts = (assay_contrast_part *)(void *)(p->rows + n_rows);
+    p->errors = (double *)(void *)(p->parts + p->n_blocks + 1);
+    p->row_gains = p->errors + n_rows;
+    p->gains = p->row_gains + n_rows;
     p->room = p->gains + p->n_tokens;
     p->channels = p->room + n_room;
     p->runs = (assay_run_of_channels *)(void *)(p->channels + n_sums);
@@ -178,7 +210,19 @@ static assay_status make_room(pass *p, assay_contrast_room *room, bool gains)
     return ASSAY_OK;
 }
 
-assay_status assay_contrast(assay_metrics *out, double *row_errors, assay_gain *gain,
+static void measure(assay_metrics *out, const pass *p, double worst)
+{
+    const int64_t n_rows = p->n_tokens * p->n_sub;
+    assay_metrics_of_whole(out, &p->parts[0].whole, n_rows, p->n_cols);
+    if (!out->n)
+        return;
+    out->row_rel_max = p->parts[0].largest;
+    out->worst_row = p->parts[0].worst_row;
+    if (out->row_rel_max > worst)
+        out->gain_row_median = assay_row_gain_median(p->row_gains, p->rows, n_rows);
+}
+
+assay_status assay_contrast(assay_metrics *out, double *row_errors, double worst, assay_gain *gain,
                             assay_contrast_room *room, assay_point point, int layer,
                             assay_rows_seen *got, assay_rows_seen *ref, const uint8_t *state,
                             uint8_t dirty)
@@ -188,13 +232,14 @@ assay_status assay_contrast(assay_metrics *out, double *row_errors, assay_gain *
     pass p = plan(got, ref, gain ? state : NULL, dirty, point);
     assay_status s = ASSAY_OK;
     ASSAY_TRY(make_room(&p, room, gain != NULL));
-    p.proofs[0] = (assay_row_proof){.got = 0};
+    p.errors = row_errors ? row_errors : p.errors;
+    p.parts[0] = (assay_contrast_part){.largest = -1, .worst_row = -1};
     if (!p.proves)
         ASSAY_TRY(prove(got, ref, NULL));
     run_blocks(&p);
     if (p.proves)
-        ASSAY_TRY(prove(got, ref, &p.proofs[0]));
-    assay_metrics_from_rows(out, row_errors, p.rows, p.n_tokens * p.n_sub, p.n_cols);
+        ASSAY_TRY(prove(got, ref, &p.parts[0]));
+    measure(out, &p, worst);
     if (gain)
         s = add_gains(gain, point, layer, &p);
     return s;

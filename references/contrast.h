@@ -24,12 +24,13 @@ typedef struct assay_contrast_room {
 } assay_contrast_room;
 
 /*
- * got and ref have the same shape. row_errors: [n_tokens, n_sub]. Tokens whose state (of their
- * first row, state[t * n_sub]) has a bit of `dirty` stay out of the gains. gain NULL: no gains.
- * Afterwards the values of both sides are proven. Fails: ASSAY_NO_MEMORY, ASSAY_BAD_FILE (they are
- * not those that were written; nothing was added).
+ * got and ref have the same shape. row_errors: [n_tokens, n_sub], or NULL. The median of rows'
+ * gains is taken where the largest row error is above `worst`, that of rows' errors never. Tokens
+ * whose state (of their first row, state[t * n_sub]) has a bit of `dirty` stay out of the gains.
+ * gain NULL: no gains. Afterwards the values of both sides are proven. Fails: ASSAY_NO_MEMORY,
+ * ASSAY_BAD_FILE (they are not those that were written; nothing was added).
  */
-assay_status assay_contrast(assay_metrics *out, double *row_errors, assay_gain *gain,
+assay_status assay_contrast(assay_metrics *out, double *row_errors, double worst, assay_gain *gain,
                             assay_contrast_room *room, assay_point point, int layer,
                             assay_rows_seen *got, assay_rows_seen *ref, const uint8_t *state,
                             uint8_t dirty);

@@ -12,6 +12,14 @@ typedef struct assay_run_of_channels {
     int64_t sub, col, n, at;
 } assay_run_of_channels;
 
+/* What one block of tokens comes to. */
+typedef struct assay_contrast_part {
+    assay_row_sums whole;
+    double largest; /* error of a row, and which; -1: there is none */
+    int64_t worst_row;
+    uint64_t sum_got, sum_ref; /* checksums */
+} assay_contrast_part;
+
 typedef struct pass {
     const assay_rows_seen *side[2];
     const uint8_t *state; /* NULL: no gains */
@@ -24,7 +32,8 @@ typedef struct pass {
     assay_row_sums *rows;        /* [n_tokens, n_sub] */
     double *gains;               /* [n_tokens]; NaN: takes no part */
     double *channels;            /* [n_blocks, 2, n_channels + n_heads]: de, ee */
-    assay_row_proof *proofs;     /* [n_blocks] */
+    assay_contrast_part *parts;  /* [n_blocks] */
+    double *errors, *row_gains;  /* [n_tokens, n_sub] */
     double *room;                /* [threads, room_of()] */
 } pass;
 

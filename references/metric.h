@@ -30,11 +30,13 @@ double assay_row_gain(const assay_row_sums *sums);
  * differs; -1: none, or the row is within the bound as a whole. */
 int64_t assay_row_first_bad(const double *got, const double *ref, int64_t n, double bound);
 
-/*
- * Metrics of n_rows rows of n_cols elements from their sums; first_bad stays -1. row_errors:
- * [n_rows], or NULL. Without memory every number stays NaN, which no bound lets pass.
- */
-void assay_metrics_from_rows(assay_metrics *out, double *row_errors, const assay_row_sums *rows,
-                             int64_t n_rows, int64_t n_cols);
+/* Median of the gains of rows that have one; NaN: none has. work: [n_rows]. */
+double assay_row_gain_median(double *work, const assay_row_sums *rows, int64_t n_rows);
+
+/* Metrics of n_rows rows of n_cols elements from their sum; what is asked of single rows, and
+ * first_bad, stay NaN and -1. whole NULL (there was no memory): every number stays NaN, which no
+ * bound lets pass. */
+void assay_metrics_of_whole(assay_metrics *out, const assay_row_sums *whole, int64_t n_rows,
+                            int64_t n_cols);
 
 #endif

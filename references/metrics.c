@@ -199,33 +199,20 @@ int64_t assay_row_first_bad(const double *got, const double *ref, int64_t n, dou
     return -1;
 }
 
-/* Row errors and gains, the worst row and the medians. work: [2 n_rows]; row_errors may be NULL. */
-static void judge_rows(assay_metrics *out, double *row_errors, const assay_row_sums *rows,
-                       int64_t n_rows, double *work)
+double assay_row_gain_median(double *work, const assay_row_sums *rows, int64_t n_rows)
 {
-    double *errors = work, *gains = work + n_rows;
-    int64_t n_gains = 0;
-    out->row_rel_max = n_rows ? -1 : NAN;
+    int64_t n = 0;
     for (int64_t r = 0; r < n_rows; r++) {
         double gain = assay_row_gain(&rows[r]);
-        errors[r] = assay_row_rel(&rows[r]);
-        if (errors[r] > out->row_rel_max) {
-            out->row_rel_max = errors[r];
-            out->worst_row = r;
-        }
         if (isfinite(gain))
-            gains[n_gains++] = gain;
+            work[n++] = gain;
     }
-    if (row_errors)
-        memcpy(row_errors, errors, (size_t)n_rows * sizeof *errors);
-    out->row_rel_median = assay_median(errors, n_rows);
-    out->gain_row_median = assay_median(gains, n_gains);
+    return assay_median(work, n);
 }
 
-void assay_metrics_from_rows(assay_metrics *out, double *row_errors, const assay_row_sums *rows,
-                             int64_t n_rows, int64_t n_cols)
+void assay_metrics_of_whole(assay_metrics *out, const assay_row_sums *whole, int64_t n_rows,
+                            int64_t n_cols)
 {
-    ASSAY_BUG_IF(n_rows < 0 || n_cols < 0);
     *out = (assay_metrics){.n = n_rows * n_cols,
                            .n_rows = n_rows,
                            .rel = NAN,
@@ -237,38 +224,52 @@ void assay_metrics_from_rows(assay_metrics *out, double *row_errors, const assay
                            .gain_row_median = NAN,
                            .worst_row = -1,
                            .first_bad = -1};
-    double *work =
-        rows ? assay_alloc_or_lack(2 * (size_t)n_rows + 1, sizeof *work, "row errors") : NULL;
-    for (int64_t r = 0; r < n_rows && row_errors && !(work && n_cols); r++)
-        row_errors[r] = NAN;
-    if (work && out->n) {
-        assay_row_sums whole = {0};
-        for (int64_t r = 0; r < n_rows; r++)
-            assay_row_sums_add(&whole, &rows[r]);
-        out->n_mask_differ = whole.n_mask_differ;
-        out->n_nan = whole.n_nan;
-        out->rel = assay_row_rel(&whole);
-        out->one_minus_cos = one_minus_cos(&whole);
-        out->gain = assay_row_gain(&whole);
-        out->max_abs = whole.n_mask_differ || whole.n_nan ? INFINITY : whole.max_abs;
-        judge_rows(out, row_errors, rows, n_rows, work);
+    if (!whole || !out->n)
+        return;
+    out->n_mask_differ = whole->n_mask_differ;
+    out->n_nan = whole->n_nan;
+    out->rel = assay_row_rel(whole);
+    out->one_minus_cos = one_minus_cos(whole);
+    out->gain = assay_row_gain(whole);
+    out->max_abs = whole->n_mask_differ || whole->n_nan ? INFINITY : whole->max_abs;
+}
+
+/* The worst row and the medians. work: [n_rows]. */
+static void judge_rows(assay_metrics *out, const assay_row_sums *rows, int64_t n_rows, double *work)
+{
+    out->row_rel_max = -1;
+    for (int64_t r = 0; r < n_rows; r++) {
+        work[r] = assay_row_rel(&rows[r]);
+        if (work[r] > out->row_rel_max) {
+            out->row_rel_max = work[r];
+            out->worst_row = r;
+        }
     }
-    free(work);
+    out->row_rel_median = assay_median(work, n_rows);
+    out->gain_row_median = assay_row_gain_median(work, rows, n_rows);
 }
 
 void assay_metrics_of(assay_metrics *out, const double *got, const double *ref, int64_t n_rows,
                       int64_t n_cols, double bound)
 {
     ASSAY_BUG_IF(n_rows < 0 || n_cols < 0);
-    assay_row_sums *rows = assay_alloc_or_lack((size_t)n_rows + 1, sizeof *rows, "sums of rows");
+    assay_row_sums whole = {0},
+                   *rows = assay_alloc_or_lack((size_t)n_rows + 1, sizeof *rows, "sums of rows");
+    double *work = assay_alloc_or_lack((size_t)n_rows + 1, sizeof *work, "row errors");
+    const bool has_room = rows && work;
 #pragma omp parallel for schedule(static) if (n_rows * n_cols > 1 << 16)
-    for (int64_t r = 0; r < (rows ? n_rows : 0); r++)
+    for (int64_t r = 0; r < (has_room ? n_rows : 0); r++)
         rows[r] = assay_row_sums_of(got + r * n_cols, ref + r * n_cols, n_cols);
-    assay_metrics_from_rows(out, NULL, rows, n_rows, n_cols);
-    for (int64_t r = 0; r < n_rows && rows && out->first_bad < 0; r++) {
+    for (int64_t r = 0; r < (has_room ? n_rows : 0); r++)
+        assay_row_sums_add(&whole, &rows[r]);
+    assay_metrics_of_whole(out, has_room ? &whole : NULL, n_rows, n_cols);
+    if (has_room && out->n)
+        judge_rows(out, rows, n_rows, work);
+    for (int64_t r = 0; r < n_rows && has_room && out->first_bad < 0; r++) {
         int64_t bad = assay_row_first_bad(got + r * n_cols, ref + r * n_cols, n_cols, bound);
         out->first_bad = bad < 0 ? -1 : r * n_cols + bad;
     }
+    free(work);
     free(rows);
 }
 

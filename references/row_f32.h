@@ -5,12 +5,14 @@
 #ifndef ASSAY_REFERENCES_ROW_F32_H
 #define ASSAY_REFERENCES_ROW_F32_H
 
+#include "engine/base/wide.h"
 #include "references/metric.h"
 
-/* Checksums of both sides (probes/recorder.h) as far as rows were seen; and whether the last one
- * had a mask, which the next one then is expected to have: it costs time alone to be wrong. */
+/* Checksums of both sides (probes/recorder.h) as far as rows were seen, each the sum of its lanes;
+ * and whether the last row had a mask, which the next one then is expected to have: it costs time
+ * alone to be wrong. */
 typedef struct assay_row_proof {
-    uint64_t got, ref;
+    uint64_t got[ASSAY_LANES_F64], ref[ASSAY_LANES_F64];
     bool proves, masked;
 } assay_row_proof;
 

@@ -70,9 +70,11 @@ ASSAY_WIDEST_INT static void add_groups(totals *out, assay_row_proof *proof, con
     const bool masked = proof->masked;
     const int32_t infinite = 0x7F800000;
     assay_f64s rr = {0}, dd = {0}, dr = {0};
-    assay_u64s sum_got = {0}, sum_ref = {0}, at, step;
+    assay_u64s sum_got, sum_ref, at, step;
     i32w most = {0}, n_bad = {0}, odd = {0};
     rest last;
+    memcpy(&sum_got, proof->got, sizeof sum_got);
+    memcpy(&sum_ref, proof->ref, sizeof sum_ref);
     assay_sum_begin(&at, &step, first / 2);
     for (int64_t i = 0; i < n; i += ASSAY_LANES_F32) {
         const float *of_got = got + i, *of_ref = ref + i;
@@ -128,10 +130,8 @@ ASSAY_WIDEST_INT static void add_groups(totals *out, assay_row_proof *proof, con
                     .max_abs = largest_of(&most),
                     .n_bad = masked ? count_of(&n_bad) : 0,
                     .is_odd = masked && has_any(&odd)};
-    if (proves) {
-        proof->got += assay_sum_total(&sum_got);
-        proof->ref += assay_sum_total(&sum_ref);
-    }
+    memcpy(proof->got, &sum_got, sizeof sum_got);
+    memcpy(proof->ref, &sum_ref, sizeof sum_ref);
 }
 
 /* Whether the sums say everything that is asked. |got|^2 = |ref|^2 + 2 <d, ref> + |d|^2, which

@@ -51,9 +51,15 @@ ASSAY_INSIDE void assay_widen_f32(assay_f64s *low, assay_f64s *high, const float
 /* Pairwise: lanes i and i + 4, then i and i + 2, then the last two. */
 ASSAY_INSIDE double assay_lanes_total(const assay_f64s *lanes)
 {
-    double s[ASSAY_LANES_F64];
-    memcpy(s, lanes, sizeof s);
-    return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
+    typedef double four __attribute__((vector_size(4 * sizeof(double))));
+    typedef double two __attribute__((vector_size(2 * sizeof(double))));
+    four half[2];
+    two quarter[2];
+    memcpy(half, lanes, sizeof half);
+    half[0] += half[1];
+    memcpy(quarter, half, sizeof quarter);
+    quarter[0] += quarter[1];
+    return quarter[0][0] + quarter[0][1];
 }
 
 #endif
