@@ -6,7 +6,7 @@
 #include "probes/recorder.h"
 #include "references/contrast_private.h"
 
-enum { MAX_BLOCKS = 32, MIN_BLOCKS = 8, LEAST_BLOCK = 8, CHANNEL_SUMS = 1 << 18 };
+enum { MAX_BLOCKS = 32, MIN_BLOCKS = 8, CHANNEL_SUMS = 1 << 18, SLICE = 512 };
 
 static int64_t room_of(const pass *p)
 {
@@ -108,11 +108,13 @@ static void run_blocks(const pass *p)
 #pragma omp parallel for schedule(dynamic, 1) if (p->n_tokens * p->width > 1 << 15)
     for (int64_t b = 0; b < p->n_blocks; b++)
         run_block(p, b);
-    for (int64_t b = 1; b < p->n_blocks; b++) {
+    for (int64_t b = 1; b < p->n_blocks; b++)
         add_part(&p->parts[0], &p->parts[b]);
-        for (int64_t i = 0; i < n_sums; i++)
-            p->channels[i] += p->channels[n_sums * b + i];
-    }
+#pragma omp parallel for schedule(static) if (n_sums * p->n_blocks > 1 << 15)
+    for (int64_t first = 0; first < n_sums; first += SLICE)
+        for (int64_t b = 1; b < p->n_blocks; b++)
+            for (int64_t i = first; i < first + SLICE && i < n_sums; i++)
+                p->channels[i] += p->channels[n_sums * b + i];
 }
 
 /* Gains of the tokens that took part. */
@@ -162,6 +164,7 @@ static pass plan(const assay_rows_seen *got, const assay_rows_seen *ref, const u
     int64_t n = got->n_tokens, n_heads = got->n_sub > 1 ? got->n_sub : 0, n_channels = 0;
     int n_runs = by_key ? 0 : assay_runs_of(NULL, &n_channels, got->n_sub, got->n_cols);
     int64_t most = blocks_of(n_channels + n_heads), block = (n + most - 1) / most;
+    block = (block + AT_ONCE - 1) / AT_ONCE * AT_ONCE; /* no tile half empty */
     pass p = {.side = {got, ref},
               .state = state,
               .dirty = dirty,
@@ -174,7 +177,7 @@ static pass plan(const assay_rows_seen *got, const assay_rows_seen *ref, const u
               .n_channels = n_channels,
               .n_heads = n_heads,
               .n_runs = n_runs,
-              .block = block > LEAST_BLOCK ? block : LEAST_BLOCK};
+              .block = block > AT_ONCE ? block : AT_ONCE};
     p.n_blocks = (n + p.block - 1) / p.block;
     return p;
 }
