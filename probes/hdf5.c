@@ -86,12 +86,18 @@ void assay_h5_names_clear(assay_h5_names *names)
     for (int i = 0; i < names->n; i++)
         free(names->items[i]);
     free(names->items);
-    *names = (assay_h5_names){NULL, 0};
+    free(names->addresses);
+    *names = (assay_h5_names){.n = 0};
 }
 
+typedef struct member {
+    char *name;
+    uint64_t address;
+} member;
+
 typedef struct walk {
-    assay_h5_names *names;
-    int room;
+    member *members;
+    int n, room;
     const char *group;
     assay_status status;
 } walk;
@@ -107,16 +113,16 @@ static herr_t add_name(hid_t group, const char *name, const H5L_info_t *link, vo
                                w->group, name);
         return -1;
     }
-    if (w->names->n == w->room) {
+    if (w->n == w->room) {
         w->status = assay_fail(ASSAY_BAD_FILE, "group '%s' changed while it was read", w->group);
         return -1;
     }
-    w->names->items[w->names->n] = strdup(name);
-    if (!w->names->items[w->names->n]) {
+    w->members[w->n] = (member){strdup(name), link->u.address};
+    if (!w->members[w->n].name) {
         w->status = assay_fail(ASSAY_NO_MEMORY, "no memory for the names of group '%s'", w->group);
         return -1;
     }
-    w->names->n++;
+    w->n++;
     return 0;
 }
 
@@ -160,15 +166,32 @@ void assay_h5_close(hid_t object)
         H5Oclose(object);
 }
 
-static int by_text(const void *a, const void *b)
+static int by_name(const void *a, const void *b)
 {
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
+    return strcmp(((const member *)a)->name, ((const member *)b)->name);
+}
+
+/* The names are handed over. */
+static assay_status sort_names(assay_h5_names *out, walk *w)
+{
+    if (w->n)
+        qsort(w->members, (size_t)w->n, sizeof *w->members, by_name);
+    ASSAY_TRY(assay_alloc(&out->items, (size_t)w->n, sizeof *out->items, "names"));
+    ASSAY_TRY(assay_alloc(&out->addresses, (size_t)w->n, sizeof *out->addresses, "names"));
+    out->n = w->n;
+    for (int i = 0; i < w->n; i++) {
+        out->items[i] = w->members[i].name;
+        out->addresses[i] = w->members[i].address;
+    }
+    w->n = 0;
+    return ASSAY_OK;
 }
 
 assay_status assay_h5_list(assay_h5_names *out, hid_t file, const char *group)
 {
     assay_status s = ASSAY_OK;
-    assay_h5_names names = {NULL, 0};
+    assay_h5_names names = {.n = 0};
+    walk w = {.group = group};
     hid_t g = assay_h5_is_object(file) ? again(file) : H5Gopen2(file, group, H5P_DEFAULT);
     if (g < 0)
         return assay_h5_fail(ASSAY_BAD_FILE, "group '%s' cannot be opened", group);
@@ -182,20 +205,22 @@ assay_status assay_h5_list(assay_h5_names *out, hid_t file, const char *group)
                        (unsigned long long)info.nlinks, ASSAY_H5_MAX_LINKS);
         goto out;
     }
-    ASSAY_GO(assay_alloc(&names.items, info.nlinks, sizeof *names.items, "names"));
-    walk w = {&names, (int)info.nlinks, group, ASSAY_OK};
+    w.room = (int)info.nlinks;
+    ASSAY_GO(assay_alloc(&w.members, info.nlinks, sizeof *w.members, "names"));
     /* In any other order, libhdf5 1.10 makes a table of the members first, and frees entries that
      * it never set when it cannot read on. */
     if (H5Literate(g, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, add_name, &w) < 0) {
         s = w.status ? w.status : assay_h5_fail(ASSAY_BAD_FILE, "group '%s' is damaged", group);
         goto out;
     }
-    if (names.n)
-        qsort(names.items, (size_t)names.n, sizeof *names.items, by_text);
+    ASSAY_GO(sort_names(&names, &w));
     *out = names;
-    names = (assay_h5_names){NULL, 0};
+    names = (assay_h5_names){.n = 0};
 out:
     assay_h5_names_clear(&names);
+    for (int i = 0; i < w.n; i++)
+        free(w.members[i].name);
+    free(w.members);
     H5Gclose(g);
     return s;
 }

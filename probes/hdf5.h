@@ -43,6 +43,7 @@ const char *assay_h5_opened(void);
 
 typedef struct assay_h5_names {
     char **items;
+    uint64_t *addresses; /* of the members' object headers, as the file says */
     int n;
 } assay_h5_names;
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "probes/capture.h"
+#include "probes/hdf5_set.h"
 #include "references/run_private.h"
 
 #define STATS_COLUMNS 10
@@ -70,11 +71,11 @@ static assay_status check_about(reader *r)
     return ASSAY_OK;
 }
 
-static assay_status read_counts(assay_seen *seen, hid_t set, const char *path)
+static assay_status read_counts(assay_seen *seen, assay_h5_set *set)
 {
     int64_t *counts = NULL, n = 0;
     bool found;
-    ASSAY_TRY(assay_h5_attr_ints(&counts, &n, &found, set, path, "counts"));
+    ASSAY_TRY(assay_h5_set_ints(&counts, &n, &found, set, "counts"));
     if (found && n == 5) {
         seen->n_nan = counts[0];
         seen->n_pos_inf = counts[1];
@@ -84,7 +85,7 @@ static assay_status read_counts(assay_seen *seen, hid_t set, const char *path)
     }
     if (found)
         free(counts);
-    ASSAY_TRY(assay_h5_attr_ints(&counts, &n, &found, set, path, "buffer"));
+    ASSAY_TRY(assay_h5_set_ints(&counts, &n, &found, set, "buffer"));
     if (found && n == 6) {
         seen->written_address = (uint64_t)counts[0];
         seen->written_owner = counts[2];
@@ -96,12 +97,12 @@ static assay_status read_counts(assay_seen *seen, hid_t set, const char *path)
     return ASSAY_OK;
 }
 
-static assay_status read_floors(assay_seen *seen, hid_t set, const char *path)
+static assay_status read_floors(assay_seen *seen, assay_h5_set *set)
 {
     double f32, bf16;
     bool has_f32, has_bf16;
-    ASSAY_TRY(assay_h5_attr_double(&f32, &has_f32, set, path, "floor"));
-    ASSAY_TRY(assay_h5_attr_double(&bf16, &has_bf16, set, path, "floor_bf16"));
+    ASSAY_TRY(assay_h5_set_double(&f32, &has_f32, set, "floor"));
+    ASSAY_TRY(assay_h5_set_double(&bf16, &has_bf16, set, "floor_bf16"));
     if (has_f32 && f32 >= 0)
         seen->floor = f32;
     if (has_bf16 && bf16 >= 0)
@@ -109,17 +110,17 @@ static assay_status read_floors(assay_seen *seen, hid_t set, const char *path)
     return ASSAY_OK;
 }
 
-static assay_status read_shard(assay_entry *e, const reader *r, hid_t set, const char *path)
+static assay_status read_shard(assay_entry *e, const reader *r, assay_h5_set *set)
 {
     int64_t *shard = NULL, n = 0;
     bool found;
-    ASSAY_TRY(assay_h5_attr_ints(&shard, &n, &found, set, path, "shard"));
+    ASSAY_TRY(assay_h5_set_ints(&shard, &n, &found, set, "shard"));
     e->shard_axis = -1;
     if (found && n == 3 && shard[0] >= 0 && shard[0] < ASSAY_MAX_DIMS)
         e->shard_axis = (int)shard[0];
     int64_t ranks = r->run->info.n_ranks;
     if (e->shard_axis >= 0 && (shard[2] < 1 || shard[2] > ranks || ranks % shard[2] != 0)) {
-        assay_status s = assay_fail(ASSAY_BAD_FILE, "'%s': %lld shards of %lld ranks", path,
+        assay_status s = assay_fail(ASSAY_BAD_FILE, "'%s': %lld shards of %lld ranks", set->path,
                                     (long long)shard[2], (long long)ranks);
         free(shard);
         return s;
@@ -131,51 +132,83 @@ static assay_status read_shard(assay_entry *e, const reader *r, hid_t set, const
     return ASSAY_OK;
 }
 
-/* 16-bit words are numbers of the format that `origin` names. */
-static assay_status read_source(assay_entry *e, reader *r, hid_t set, const char *path)
+/* absent: f32 */
+static assay_status read_origin(assay_dtype *out, assay_h5_set *set)
 {
-    const char *origin;
+    char *origin = NULL;
+    bool found;
+    ASSAY_TRY(assay_h5_set_text(&origin, &found, set, "origin"));
+    *out = found ? assay_dtype_from_name(origin) : ASSAY_DTYPE_F32;
+    assay_status s =
+        *out != ASSAY_DTYPE_COUNT
+            ? ASSAY_OK
+            : assay_fail(ASSAY_BAD_FILE, "'%s': origin '%s' is not a known number format",
+                         set->path, origin);
+    free(origin);
+    return s;
+}
+
+/* 16-bit words are numbers of the format that `origin` names. */
+static assay_status read_numbers(assay_entry *e, const reader *r, assay_h5_set *set)
+{
     assay_source *source = &e->source;
     source->file = r->file;
-    ASSAY_TRY(assay_h5_dataset(&source->info, set, path));
-    ASSAY_TRY(assay_run_attr(&origin, r->run, set, path, "origin", "f32"));
-    e->seen.origin = assay_dtype_from_name(origin);
-    source->packed = ASSAY_DTYPE_COUNT;
-    if (e->seen.origin == ASSAY_DTYPE_COUNT)
-        return assay_fail(ASSAY_BAD_FILE, "'%s': origin '%s' is not a known number format", path,
-                          origin);
-    if (source->info.is_unsigned16)
-        source->packed = e->seen.origin;
+    ASSAY_TRY(assay_h5_set_info(&source->info, set));
+    ASSAY_TRY(read_origin(&e->seen.origin, set));
+    source->packed = source->info.is_unsigned16 ? e->seen.origin : ASSAY_DTYPE_COUNT;
     if (source->info.is_unsigned16 && source->packed != ASSAY_DTYPE_F16 &&
         source->packed != ASSAY_DTYPE_BF16)
-        return assay_fail(ASSAY_BAD_FILE, "'%s': 16-bit words of format '%s'", path, origin);
+        return assay_fail(ASSAY_BAD_FILE, "'%s': 16-bit words of format '%s'", set->path,
+                          assay_dtype_name(source->packed));
     if (!source->info.is_number || source->info.n_dims > ASSAY_MAX_DIMS)
         return assay_fail(ASSAY_BAD_FILE, "'%s': expected real numbers in at most %d dimensions",
-                          path, ASSAY_MAX_DIMS);
+                          set->path, ASSAY_MAX_DIMS);
     if (source->info.is_virtual && !r->run->is_master)
         return assay_fail(ASSAY_BAD_FILE, "'%s' is a virtual dataset, which only master files have",
-                          path);
-    ASSAY_TRY(assay_run_attr(&source->sha256, r->run, set, path, "sha256", NULL));
-    source->is_sealed = source->sha256;
-    if (source->is_sealed || source->info.is_virtual || H5Aexists(set, "rows") > 0)
+                          set->path);
+    return ASSAY_OK;
+}
+
+/* What proves the numbers: a hash, or else the checksum of a whole. */
+static assay_status read_proof(assay_source *source, reader *r, assay_h5_set *set)
+{
+    char *sha256 = NULL;
+    bool has_rows;
+    ASSAY_TRY(assay_h5_set_text(&sha256, &source->is_sealed, set, "sha256"));
+    if (source->is_sealed) {
+        source->sha256 = sha256;
+        return assay_run_keep(r->run, sha256);
+    }
+    ASSAY_TRY(assay_h5_set_has(&has_rows, set, "rows"));
+    if (has_rows || source->info.is_virtual)
         return ASSAY_OK;
-    ASSAY_TRY(assay_h5_attr_u64(&source->checksum, &source->is_summed, set, path, "word_sum"));
+    ASSAY_TRY(assay_h5_set_u64(&source->checksum, &source->is_summed, set, "word_sum"));
     if (source->is_summed)
         return ASSAY_OK;
-    ASSAY_TRY(assay_h5_attr_u64(&source->checksum, &source->is_mixed, set, path, "checksum"));
+    ASSAY_TRY(assay_h5_set_u64(&source->checksum, &source->is_mixed, set, "checksum"));
     source->is_summed = source->is_mixed;
     return ASSAY_OK;
 }
 
-/* What the dataset says of the value beside its place. */
-static assay_status describe(assay_entry *e, reader *r, hid_t set, const char *path)
+static assay_status read_kept(assay_entry *e, reader *r, assay_h5_set *set)
 {
-    ASSAY_TRY(read_shard(e, r, set, path));
-    ASSAY_TRY(read_source(e, r, set, path));
-    ASSAY_TRY(read_counts(&e->seen, set, path));
-    ASSAY_TRY(read_floors(&e->seen, set, path));
-    ASSAY_TRY(assay_run_read_kept(e, r->run, set, path));
-    e->seen.is_rescaled = H5Aexists(set, "rescaled") > 0;
+    int64_t *rows = NULL, n = 0;
+    bool found;
+    ASSAY_TRY(assay_h5_set_ints(&rows, &n, &found, set, "rows"));
+    return found ? assay_run_keep_ids(&e->kept, &e->n_kept, r->run, rows, n) : ASSAY_OK;
+}
+
+/* What the dataset says of the value beside its place. */
+static assay_status describe(assay_entry *e, reader *r, assay_h5_set *set)
+{
+    const char *path = set->path;
+    ASSAY_TRY(read_shard(e, r, set));
+    ASSAY_TRY(read_numbers(e, r, set));
+    ASSAY_TRY(read_proof(&e->source, r, set));
+    ASSAY_TRY(read_counts(&e->seen, set));
+    ASSAY_TRY(read_floors(&e->seen, set));
+    ASSAY_TRY(read_kept(e, r, set));
+    ASSAY_TRY(assay_h5_set_has(&e->seen.is_rescaled, set, "rescaled"));
     e->seen.has_values = !e->source.info.is_virtual || e->source.info.has_sources;
     if (e->source.info.is_virtual && !e->source.info.has_sources)
         ASSAY_TRY(assay_run_add_note(r->run, "%s: a rank's file is missing", path));
@@ -188,13 +221,14 @@ static assay_status describe(assay_entry *e, reader *r, hid_t set, const char *p
 }
 
 static assay_status read_value(reader *r, assay_step_data *step, hid_t group, const char *at,
-                               const char *name)
+                               const char *name, uint64_t address)
 {
     const char *path;
     assay_point point;
     int layer, hand_over, rank;
     bool partial;
-    hid_t set;
+    assay_h5_set set;
+    const assay_mapping *mapping = &r->run->files[r->file].mapping;
     ASSAY_TRY(assay_run_text(&path, r->run, "%s/%s", at, name));
     if (assay_capture_name_parse(&point, &layer, &partial, &hand_over, &rank, name) != ASSAY_OK)
         return assay_run_add_unmapped(r->run, "%s: %s", path, assay_error_text());
@@ -209,9 +243,9 @@ static assay_status read_value(reader *r, assay_step_data *step, hid_t group, co
                    : r->run->is_master        ? -1
                    : r->run->info.n_ranks > 1 ? r->run->files[r->file].rank
                                               : -1;
-    ASSAY_TRY(assay_h5_open_dataset(&set, group, path));
-    assay_status s = describe(e, r, set, path);
-    assay_h5_close(set);
+    assay_h5_set_init(&set, group, path, mapping->bytes, mapping->n_bytes, address);
+    assay_status s = describe(e, r, &set);
+    assay_h5_set_close(&set);
     return s;
 }
 
@@ -277,7 +311,7 @@ static assay_status read_members(assay_step_data *step, reader *r, hid_t group, 
         else if (!strcmp(name, "positions"))
             s = read_rows(&step->positions, r, group, at, name, n, INT32_MAX);
         else if (strcmp(name, "tokens") != 0)
-            s = read_value(r, step, group, at, name);
+            s = read_value(r, step, group, at, name, names.addresses[i]);
     }
     assay_h5_names_clear(&names);
     return s;

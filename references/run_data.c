@@ -56,18 +56,11 @@ assay_status assay_run_attr(const char **out, assay_run *run, hid_t file, const 
     return assay_run_keep(run, text);
 }
 
-assay_status assay_run_ids_attr(const int32_t **out, int64_t *n, assay_run *run, hid_t file,
-                                const char *path, const char *name)
+assay_status assay_run_keep_ids(const int32_t **out, int64_t *n, assay_run *run, int64_t *wide,
+                                int64_t count)
 {
-    int64_t *wide = NULL, count = 0;
     int32_t *ids = NULL;
-    bool found;
-    *out = NULL;
-    *n = 0;
-    ASSAY_TRY(assay_h5_attr_ints(&wide, &count, &found, file, path, name));
-    if (!found)
-        return ASSAY_OK;
-    assay_status s = assay_alloc(&ids, (size_t)count, sizeof *ids, name);
+    assay_status s = assay_alloc(&ids, (size_t)count, sizeof *ids, "ids");
     for (int64_t i = 0; s == ASSAY_OK && i < count; i++)
         ids[i] = (int32_t)wide[i];
     free(wide);
@@ -75,6 +68,17 @@ assay_status assay_run_ids_attr(const int32_t **out, int64_t *n, assay_run *run,
     *out = ids;
     *n = count;
     return assay_run_keep(run, ids);
+}
+
+assay_status assay_run_ids_attr(const int32_t **out, int64_t *n, assay_run *run, hid_t file,
+                                const char *path, const char *name)
+{
+    int64_t *wide = NULL, count = 0;
+    bool found;
+    *out = NULL;
+    *n = 0;
+    ASSAY_TRY(assay_h5_attr_ints(&wide, &count, &found, file, path, name));
+    return found ? assay_run_keep_ids(out, n, run, wide, count) : ASSAY_OK;
 }
 
 assay_status assay_run_add_prompt(assay_prompt_data **out, assay_run *run, const char *name)

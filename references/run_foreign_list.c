@@ -242,7 +242,7 @@ static bool any_step(const assay_dump *d, const assay_h5_names *members)
 
 assay_status assay_dump_list(assay_dump *d)
 {
-    assay_h5_names root = {NULL, 0}, members = {NULL, 0};
+    assay_h5_names root = {.n = 0}, members = {.n = 0};
     const char *base = d->is_capture ? "/prompts" : "", *tail = d->is_capture ? "/steps" : "";
     ASSAY_TRY(assay_h5_list(&root, d->file, d->is_capture ? base : "/"));
     assay_status s = ASSAY_OK;

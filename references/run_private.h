@@ -111,6 +111,9 @@ assay_status assay_run_attr(const char **out, assay_run *run, hid_t file, const 
 /* int32 attribute owned by the run; absent: *out NULL, *n 0. */
 assay_status assay_run_ids_attr(const int32_t **out, int64_t *n, assay_run *run, hid_t file,
                                 const char *path, const char *name);
+/* `wide`, which is freed, as ids owned by the run. */
+assay_status assay_run_keep_ids(const int32_t **out, int64_t *n, assay_run *run, int64_t *wide,
+                                int64_t count);
 /* A zeroed prompt at the end of the run (invalidates earlier pointers). */
 assay_status assay_run_add_prompt(assay_prompt_data **out, assay_run *run, const char *name);
 /* Notes the name of a prompt that was not asked for. */
