@@ -14,7 +14,6 @@
 #include "probes/hdf5_guard.h"
 #include "tools/command.h"
 #include "tools/options.h"
-#include "tools/waiting.h"
 
 #ifdef __SANITIZE_ADDRESS__
 /* What other libraries forget of their own: glibc's argp a byte per empty list of a help text,
@@ -50,7 +49,6 @@ static void *json_memory(size_t n)
 
 int main(int argc, char **argv)
 {
-    assay_wait_briefly(argv);
     assay_h5_no_exit_handler();
     json_set_alloc_funcs(json_memory, free);
     assay_mapping_guard(assay_status_exit(ASSAY_IO));
