@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "reports/diagnose_private.h"
+#include "reports/home_cache.h"
 
 static const assay_judged *judged_of(const assay_diagnosis *d, int position)
 {
@@ -135,8 +136,60 @@ static void join_readers(assay_diagnosis *d)
                 d->homes[h].merged = g;
 }
 
+/* Whether an earlier step of the layer has a home among the tensors that attention caches; its
+ * position. */
+static int cached_home(const assay_diagnosis *d, const assay_judged *reader)
+{
+    static const assay_point cached[] = {ASSAY_POINT_K_ROPE, ASSAY_POINT_KV_LATENT, ASSAY_POINT_V};
+    for (int i = 0; i < d->n; i++) {
+        const assay_judged *j = judged_of(d, i);
+        bool is_cached = false;
+        for (size_t k = 0; k < sizeof cached / sizeof *cached; k++)
+            is_cached = is_cached || j->point == cached[k];
+        if (is_cached && d->homes[i].merged < 0 && j->prompt == reader->prompt &&
+            j->layer == reader->layer && j->step < reader->step)
+            return i;
+    }
+    return -1;
+}
+
+/* A step showed a wrong key and cached the right one: later steps that read the right one are no
+ * fault of their own. */
+static assay_status join_cached(assay_diagnosis *d)
+{
+    for (int i = 0; i < d->n; i++) {
+        const assay_judged *j = judged_of(d, i);
+        int of = cached_home(d, j);
+        if (of < 0 || d->homes[i].merged >= 0 || j->against || j->seen->known ||
+            (j->point != ASSAY_POINT_PROBS && j->point != ASSAY_POINT_KERNEL_OUT &&
+             j->point != ASSAY_POINT_LSE))
+            continue;
+        assay_home *home;
+        double *out;
+        bool differs;
+        assay_judged rest;
+        ASSAY_TRY(assay_home_new(&home, d->forced, d->homes[i].index));
+        assay_status s = assay_alloc(&out, (size_t)home->n, sizeof *out, "attention");
+        if (s == ASSAY_OK) {
+            s = assay_home_attend_due(out, &differs, home);
+            if (s == ASSAY_OK && differs)
+                s = assay_forced_rejudge(&rest, d->forced, d->homes[i].index, out, NULL);
+            if (s == ASSAY_OK && differs && !rest.is_home) {
+                d->homes[i].merged = of;
+                d->homes[of].cached_right = true;
+            }
+            free(out);
+        }
+        assay_home_free(home);
+        if (s != ASSAY_OK && s != ASSAY_MISSING)
+            return s;
+    }
+    return ASSAY_OK;
+}
+
 assay_status assay_diagnosis_join(assay_diagnosis *diagnosis)
 {
+    ASSAY_TRY(join_cached(diagnosis));
     ASSAY_TRY(join_attention(diagnosis));
     join_readers(diagnosis);
     join_shorter(diagnosis);

@@ -137,6 +137,7 @@ typedef struct place_count {
     int n_places; /* explained by its class */
     int n_here;   /* wrong at the same points in other steps, which show fewer ops before them */
     int n_after;  /* wrong at points that this op lies before */
+    int n_cached; /* of later steps, right with what should have been cached */
     int n_judged; /* at the finding's points, wrong or not */
 } place_count;
 
@@ -225,6 +226,12 @@ static assay_status add_evidence(assay_finding *f, const assay_diagnosis *d, con
     else if (n_wrong > 1)
         ASSAY_TRY(assay_strings_add(
             &f->evidence, "the same at %s%d places (layers, steps, prompts)", all, n_wrong));
+    if (count->n_cached > 0)
+        ASSAY_TRY(assay_strings_add(&f->evidence,
+                                    "attention of later steps is right with the expected value in "
+                                    "the cache (%d value%s): the cache holds the right one, this "
+                                    "step's attention was handed another",
+                                    count->n_cached, plural(count->n_cached)));
     if (count->n_after > 0 && !of_model)
         ASSAY_TRY(assay_strings_add(&f->evidence,
                                     "%d value%s of later points differ%s because of it: this op is "
@@ -298,11 +305,14 @@ static assay_status make_finding(assay_result *result, assay_diagnosis *d, int f
                 if (d->homes[k].merged == i) {
                     const assay_judged *at = judged_of(d, k), *of = judged_of(d, i);
                     bool here = at->point == of->point && at->layer == of->layer;
+                    bool later = l->cached_right && at->step > of->step;
                     count.n_here += here;
-                    count.n_after += !here;
+                    count.n_cached += !here && later;
+                    count.n_after += !here && !later;
                     if (is_of_model(l) && judged_of(d, k)->layer >= 0)
                         ASSAY_GO(assay_numbers_add(&f.layers, judged_of(d, k)->layer));
-                    ASSAY_GO(assay_numbers_add(&f.steps, judged_of(d, k)->step));
+                    if (!later)
+                        ASSAY_GO(assay_numbers_add(&f.steps, judged_of(d, k)->step));
                     ASSAY_GO(assay_strings_add_once(
                         &f.prompts,
                         assay_run_prompt_at(assay_forced_run(d->forced), judged_of(d, k)->prompt)

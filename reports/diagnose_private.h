@@ -14,6 +14,7 @@ typedef struct assay_located { /* a home and what was made of it */
     int fault;                 /* ASSAY_FAULT_UNKNOWN: nothing explains it */
     int merged;                /* position of the home it belongs to; -1: itself */
     bool convention;
+    bool cached_right; /* later steps read the right value from the cache */
     char kind[80], family[80], evidence[320], second[160];
     json_t *fitted; /* owned */
     assay_numbers ranks;

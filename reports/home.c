@@ -218,6 +218,26 @@ static void rest_of(double *rest, double *explained, const assay_home *h, const 
     *explained = all_error > 0 ? 1 - all_rest / all_error : 0;
 }
 
+static bool has_id(const double *row, int64_t n, double id)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (row[i] == id)
+            return true;
+    return false;
+}
+
+/* Ids of a row beyond this one say nothing: a selection of keys is filled up with masked ones. */
+static int64_t last_id(const assay_home *h, int64_t row)
+{
+    const assay_judged *j = h->judged;
+    if (j->point != ASSAY_POINT_INDEX_TOPK)
+        return INT64_MAX;
+    return assay_run_step_at(assay_forced_run(h->forced), j->prompt, j->step)->first_position +
+           j->first_row + row;
+}
+
+/* Share of ids that one of the two lists lacks, out or the run's: a list that holds only some of
+ * the run's ids explains only these. */
 static double flips_of(const assay_home *h, const double *out)
 {
     if (h->pair.sketch) {
@@ -226,15 +246,20 @@ static double flips_of(const assay_home *h, const double *out)
         return rest;
     }
     int64_t differ = 0, total = 0, cols = h->judged->n_cols;
-    for (int64_t r = 0; r < h->judged->n_rows; r++)
+    for (int64_t r = 0; r < h->judged->n_rows; r++) {
+        int64_t last = last_id(h, r);
         for (int64_t i = 0; i < cols; i++) {
-            double id = out[r * cols + i];
-            bool found = false;
-            for (int64_t k = 0; k < cols && !found; k++)
-                found = h->got[r * cols + k] == id;
-            total += id >= 0;
-            differ += id >= 0 && !found;
+            double given = out[r * cols + i], held = h->got[r * cols + i];
+            if (given >= 0) {
+                total++;
+                differ += !has_id(h->got + r * cols, cols, given);
+            }
+            if (held >= 0 && held <= (double)last) {
+                total++;
+                differ += !has_id(out + r * cols, cols, held);
+            }
         }
+    }
     return total ? (double)differ / (double)total : 0;
 }
 
@@ -248,6 +273,30 @@ static assay_status rejudge_variant(assay_judged *rest, assay_home *h, const dou
     for (int64_t i = 0; s == ASSAY_OK && i < h->n; i++)
         if (explained[i] != h->variant[i])
             noise[i] = NAN;
+    if (s == ASSAY_OK)
+        s = assay_forced_rejudge(rest, h->forced, h->index, explained, noise);
+    free(noise);
+    return s;
+}
+
+/* The rest of an explanation under rounding of its own size: what rounds a row five times as large
+ * rounds five times as much. */
+static assay_status rejudge_larger(assay_judged *rest, assay_home *h, const double *explained)
+{
+    const assay_judged *j = h->judged;
+    int64_t width = j->n_cols / j->n_groups;
+    double *noise;
+    ASSAY_TRY(assay_alloc(&noise, (size_t)h->n, sizeof *noise, "rounding of an explanation"));
+    assay_status s = assay_forced_noise(noise, h->forced, h->index, h->knobs, h->expected);
+    for (int64_t c = 0; s == ASSAY_OK && c < j->n_rows * j->n_groups; c++) {
+        double size = 0, own = 0;
+        for (int64_t i = c * width; i < (c + 1) * width; i++) {
+            size += isfinite(explained[i]) ? explained[i] * explained[i] : 0;
+            own += isfinite(h->expected[i]) ? h->expected[i] * h->expected[i] : 0;
+        }
+        for (int64_t i = c * width; i < (c + 1) * width && size > own && own > 0; i++)
+            noise[i] *= sqrt(size / own);
+    }
     if (s == ASSAY_OK)
         s = assay_forced_rejudge(rest, h->forced, h->index, explained, noise);
     free(noise);
@@ -288,6 +337,8 @@ static assay_status measure(assay_offer *offer, assay_home *h, const double *exp
     ASSAY_TRY(assay_forced_rejudge(&rest, h->forced, h->index, explained, NULL));
     if (rest.is_home && h->variant && offer->explained > 0.5)
         ASSAY_TRY(rejudge_variant(&rest, h, explained));
+    else if (rest.is_home && !j->against && offer->explained > 0.99)
+        ASSAY_TRY(rejudge_larger(&rest, h, explained));
     offer->complete = !rest.is_home && !loses_values(h, explained);
     if (j->n_nonfinite_added > 0 && rest.n_nonfinite_added == 0)
         offer->explained = 1; /* the error has no size; every such element is accounted for */
@@ -392,6 +443,31 @@ static int64_t take_partly(double *out, const assay_home *h, const double *varia
     return taken == n_parts ? 0 : taken;
 }
 
+/* " (heads 2, 3)" where rows of attention's probabilities that took a variant are of some heads
+ * alone. */
+static const char *heads_of(char out[64], const assay_home *h, const double *taken)
+{
+    const assay_judged *j = h->judged;
+    int H = h->shape->n_head, n = 0;
+    int64_t T = H > 0 ? j->n_rows / H : 0;
+    size_t used = 0;
+    out[0] = '\0';
+    if (j->point != ASSAY_POINT_PROBS || T * H != j->n_rows)
+        return out;
+    for (int head = 0; head < H; head++) {
+        int64_t from = head * T * j->n_cols, size = T * j->n_cols;
+        if (!memcmp(taken + from, h->expected + from, (size_t)size * sizeof *taken))
+            continue;
+        if (used + 8 < 64)
+            used += (size_t)snprintf(out + used, 64 - used, n ? ", %d" : " (heads %d", head);
+        n++;
+    }
+    snprintf(out + used, 64 - used, ")");
+    if (n == 0 || n == H)
+        out[0] = '\0';
+    return out;
+}
+
 assay_status assay_home_offer_partly(assay_home *home, const double *variant, double *room,
                                      const assay_offer_text *text)
 {
@@ -414,10 +490,10 @@ assay_status assay_home_offer_partly(assay_home *home, const double *variant, do
                                         : take_partly(room, home, variant, way);
         if (n == 0)
             continue;
-        char kind[80], evidence[320];
+        char kind[80], evidence[400], heads[64];
         snprintf(kind, sizeof kind, "%s, in some %s", text->kind, way_names[way]);
-        snprintf(evidence, sizeof evidence, "in %lld %s: %s", (long long)n, way_names[way],
-                 text->evidence ? text->evidence : "");
+        snprintf(evidence, sizeof evidence, "in %lld %s%s: %s", (long long)n, way_names[way],
+                 heads_of(heads, home, room), text->evidence ? text->evidence : "");
         assay_offer_text some = *text;
         some.kind = kind;
         some.evidence = evidence;
@@ -684,5 +760,8 @@ double assay_home_confidence(const assay_home *home, const assay_offer *offer)
     double excess = j->rel * j->rel - floor * floor, rest = 1;
     if (excess > 0 && offer->explained < 1)
         rest = fmin(1, fmax(offer->explained * j->rel * j->rel / excess, 0));
-    return rest * rival / (rival + mine);
+    double confidence = rest * rival / (rival + mine);
+    /* the value stands for its own explanation, no more than a guess between two; that it is not
+     * finite is a fact */
+    return offer->shape_only && j->n_nonfinite_added == 0 ? fmin(confidence, 0.5) : confidence;
 }

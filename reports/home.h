@@ -126,6 +126,10 @@ assay_status assay_home_fit(double *best, double *rest, assay_home *home, assay_
 assay_status assay_home_expect_from(double *out, assay_home *home, assay_point input,
                                     const double *values, int64_t n);
 
+/* Whether the first n numbers that were due at this place in an earlier step are those due here, as
+ * of the same token again: then what that step left says nothing. */
+bool assay_home_was_due(const assay_home *home, int step, int64_t n);
+
 /* Values of another point in the same prompt and step, as captured (or, when it was not, as the
  * pass computes it). Yours to free. Fails: ASSAY_MISSING. */
 assay_status assay_home_value(double **out, int64_t *n, assay_home *home, assay_point point,

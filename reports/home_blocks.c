@@ -27,8 +27,8 @@ static const struct {
 };
 
 typedef struct product {
-    double *x;       /* [rows, width], owned */
-    const double *w; /* [cols, width], the oracle's */
+    double *x;
+    const double *w;
     int64_t rows, cols, width;
     double *parts;   /* [n_blocks][rows, cols] */
     double *factors; /* [n_blocks][rows], or [n_blocks][cols] */
@@ -36,29 +36,27 @@ typedef struct product {
     bool left_out; /* looks for factors 0 and 1 alone, else for all others */
 } product;
 
-static assay_status find_product(product *p, assay_home *home)
+assay_status assay_home_find_product(assay_home_product *out, assay_home *home)
 {
     const assay_judged *j = home->judged;
     char name[64];
     int64_t dims[4], n;
+    *out = (assay_home_product){.rows = j->n_rows, .cols = j->n_cols};
     for (size_t i = 0; i < sizeof products / sizeof *products; i++) {
         if (!assay_home_is(home, products[i].point))
             continue;
         snprintf(name, sizeof name, "blk.%d.%s", j->layer, products[i].weight);
-        if (assay_home_value(&p->x, &n, home, products[i].input, j->layer) != ASSAY_OK)
+        if (assay_home_value(&out->x, &n, home, products[i].input, j->layer) != ASSAY_OK)
             continue;
-        if (assay_oracle_weight(&p->w, dims, assay_forced_oracle(home->forced), name) != ASSAY_OK) {
-            free(p->x);
-            p->x = NULL;
-            continue;
+        if (assay_oracle_weight(&out->w, dims, assay_forced_oracle(home->forced), name) ==
+            ASSAY_OK) {
+            out->width = dims[3];
+            out->input = products[i].input;
+            if (dims[2] == out->cols && n == out->rows * out->width)
+                return ASSAY_OK;
         }
-        p->rows = j->n_rows;
-        p->cols = j->n_cols;
-        p->width = dims[3];
-        if (dims[2] == p->cols && n == p->rows * p->width)
-            return ASSAY_OK;
-        free(p->x);
-        p->x = NULL;
+        free(out->x);
+        out->x = NULL;
     }
     return ASSAY_OK;
 }
@@ -198,15 +196,22 @@ static assay_status offer_left_out(product *p, assay_home *home)
         return ASSAY_OK;
     apply(home->scratch, p, p->factors, true);
     int64_t width = p->width / p->n_blocks;
-    snprintf(
-        text, sizeof text,
-        "rows %lld ... %lld leave out %lld blocks of %lld inputs, the first of them inputs %lld "
-        "... %lld; all others are right",
-        (long long)first, (long long)last, (long long)n_out, (long long)width,
-        (long long)(block * width), (long long)((block + 1) * width - 1));
+    bool every = n_out % p->rows == 0 && first == 0 && last == p->rows - 1;
+    if (every)
+        snprintf(text, sizeof text,
+                 "every row leaves out %lld block(s) of %lld inputs, the first of them inputs %lld "
+                 "... %lld; all others are right",
+                 (long long)(n_out / p->rows), (long long)width, (long long)(block * width),
+                 (long long)((block + 1) * width - 1));
+    else
+        snprintf(text, sizeof text,
+                 "rows %lld ... %lld leave out %lld blocks of %lld inputs, the first of them "
+                 "inputs %lld ... %lld; all others are right",
+                 (long long)first, (long long)last, (long long)n_out, (long long)width,
+                 (long long)(block * width), (long long)((block + 1) * width - 1));
     return assay_home_offer(
         home, home->scratch,
-        &(assay_offer_text){.kind = "inputs left out in some rows",
+        &(assay_offer_text){.kind = every ? "inputs left out" : "inputs left out in some rows",
                             .complexity = 2,
                             .fitted = json_pack("{s:I, s:I, s:I}", "first row", (json_int_t)first,
                                                 "input", (json_int_t)(block * width), "inputs",
@@ -292,7 +297,13 @@ static assay_status try_sizes(assay_home *home, bool left_out)
     assay_status s = ASSAY_OK;
     if (home->judged->n_nonfinite > 0 || home->judged->layer < 0)
         return ASSAY_OK;
-    ASSAY_TRY(find_product(&p, home));
+    assay_home_product found;
+    ASSAY_TRY(assay_home_find_product(&found, home));
+    p.x = found.x;
+    p.w = found.w;
+    p.rows = found.rows;
+    p.cols = found.cols;
+    p.width = found.width;
     for (size_t i = 0; p.x && i < sizeof sizes / sizeof *sizes; i++) {
         if (p.width % sizes[i] || p.width / sizes[i] > MOST_BLOCKS || assay_home_best(home))
             continue;

@@ -19,7 +19,9 @@ static bool is_wanted(const assay_home *home, assay_point point, assay_cached wh
     if (is_index(home) != (point == ASSAY_POINT_INDEX_K))
         return false;
     if (is_index(home)) /* the same on either path */
-        return what != ASSAY_CACHED_VALUES;
+        return what != ASSAY_CACHED_VALUES && what != ASSAY_CACHED_LATENT;
+    if (what == ASSAY_CACHED_LATENT)
+        return point == ASSAY_POINT_KV_LATENT || point == ASSAY_POINT_K_ROPE;
     if (point == ASSAY_POINT_V || (latent && point == ASSAY_POINT_KV_LATENT))
         return point == ASSAY_POINT_V ? !latent && what != ASSAY_CACHED_KEYS : true;
     if (point == ASSAY_POINT_KV_LATENT)
@@ -38,7 +40,7 @@ int64_t assay_home_n_keys(const assay_home *home)
 void assay_home_own_slots(assay_slot *slots, const assay_home *home)
 {
     for (int64_t i = 0; i < assay_home_n_keys(home); i++)
-        slots[i] = (assay_slot){home->judged->prompt, home->judged->layer, i, 0};
+        slots[i] = (assay_slot){home->judged->prompt, home->judged->layer, i, 0, 1};
 }
 
 /* The row of a cached tensor at one position of a request; *width: values of it. */
@@ -68,18 +70,18 @@ static assay_status row_at(const double **row, int64_t *width, assay_home *home,
     return assay_fail(ASSAY_MISSING, "the request has no such position");
 }
 
-static void put_row(double *out, const double *row, int64_t width, int64_t heads,
+static void put_row(double *out, const double *row, int64_t width, int64_t heads, double scale,
                     const assay_slot *slot)
 {
     int64_t w = width / heads;
     for (int64_t h = 0; h < heads; h++)
-        memcpy(out + h * w, row + (h + slot->head_shift + heads) % heads * w,
-               (size_t)w * sizeof *out);
+        for (int64_t i = 0; i < w; i++)
+            out[h * w + i] = row[(h + slot->head_shift + heads) % heads * w + i] * scale;
 }
 
 /* One cached tensor of one step under the slots. */
 static assay_status put_cached(assay_pass *pass, assay_home *home, int step, assay_point point,
-                               const assay_slot *slots)
+                               const assay_slot *slots, assay_cached what)
 {
     const assay_judged *j = home->judged;
     const assay_run_step *at = assay_run_step_at(assay_forced_run(home->forced), j->prompt, step);
@@ -90,6 +92,7 @@ static assay_status put_cached(assay_pass *pass, assay_home *home, int step, ass
     for (int i = 1; i < n_dims; i++)
         width *= dims[i];
     heads = n_dims > 2 ? dims[1] : 1;
+    bool as_it_is = what == ASSAY_CACHED_LATENT && point == ASSAY_POINT_K_ROPE;
     ASSAY_TRY(assay_alloc(&rows, (size_t)(at->n_tokens * width), sizeof *rows, "slots"));
     assay_status s = ASSAY_OK;
     for (int64_t t = 0; t < at->n_tokens && s == ASSAY_OK; t++) {
@@ -99,7 +102,7 @@ static assay_status put_cached(assay_pass *pass, assay_home *home, int step, ass
             continue;
         s = row_at(&row, &row_width, home, *slot, point);
         if (s == ASSAY_OK)
-            put_row(rows + t * width, row, width, heads, slot);
+            put_row(rows + t * width, row, width, heads, as_it_is ? 1 : slot->scale, slot);
     }
     if (s == ASSAY_OK)
         s = assay_pass_put(pass, step, point, j->layer, rows, at->n_tokens * width);
@@ -120,6 +123,21 @@ static assay_status put_own(assay_pass *pass, assay_home *home, int step, assay_
         n *= dims[i];
     ASSAY_TRY(assay_pass_value(&values, source, step, point, j->layer));
     return assay_pass_put(pass, step, point, j->layer, values, n);
+}
+
+/* Keys and values of the step are made from other latents than its own. */
+static bool is_remade(const assay_home *home, int step, assay_point point, const assay_slot *slots,
+                      assay_cached what)
+{
+    const assay_judged *j = home->judged;
+    const assay_run_step *at = assay_run_step_at(assay_forced_run(home->forced), j->prompt, step);
+    if (what != ASSAY_CACHED_LATENT || (point != ASSAY_POINT_K && point != ASSAY_POINT_V))
+        return false;
+    for (int64_t i = at->first_position; i < at->first_position + at->n_tokens; i++)
+        if (slots[i].position != i || slots[i].layer != j->layer || slots[i].prompt != j->prompt ||
+            slots[i].scale != 1)
+            return true;
+    return false;
 }
 
 assay_status assay_home_attend(double *out, assay_home *home, const assay_slot *slots,
@@ -146,9 +164,10 @@ assay_status assay_home_attend(double *out, assay_home *home, const assay_slot *
         int number;
         s = assay_pass_add_step(&number, pass, at->tokens, at->n_tokens, at->first_position);
         for (size_t i = 0; i < N_CACHED && s == ASSAY_OK; i++)
-            if (assay_oracle_has_point(oracle, cached_points[i], j->layer, latent))
+            if (assay_oracle_has_point(oracle, cached_points[i], j->layer, latent) &&
+                !is_remade(home, step, cached_points[i], slots, what))
                 s = put_cached(pass, home, step, cached_points[i],
-                               is_wanted(home, cached_points[i], what) ? slots : unmoved);
+                               is_wanted(home, cached_points[i], what) ? slots : unmoved, what);
         for (int i = 0; i < n_queries && step == j->step && s == ASSAY_OK; i++)
             if (assay_oracle_has_point(oracle, queries[i], j->layer, latent))
                 s = put_own(pass, home, step, queries[i]);
@@ -158,6 +177,56 @@ assay_status assay_home_attend(double *out, assay_home *home, const assay_slot *
     assay_pass_free(pass);
 out:
     free(unmoved);
+    return s;
+}
+
+/* One cached tensor of an earlier step: as expected where it is a home, else as captured. */
+static assay_status put_due(bool *differs, assay_pass *pass, assay_home *home, int step,
+                            assay_point point)
+{
+    const assay_judged *j = home->judged;
+    int index = assay_forced_find(home->forced, j->prompt, step, point, j->layer);
+    const assay_judged *due = index >= 0 ? assay_forced_at(home->forced, index) : NULL;
+    const double *got, *expected;
+    if (!due || !due->is_home || due->first_row > 0 || due->n_nonfinite > 0)
+        return put_own(pass, home, step, point);
+    *differs = true;
+    ASSAY_TRY(assay_forced_values(&got, &expected, home->forced, index));
+    return assay_pass_put(pass, step, point, j->layer, expected, due->n_rows * due->n_cols);
+}
+
+assay_status assay_home_attend_due(double *out, bool *differs, assay_home *home)
+{
+    /* keys of latent attention follow from their parts */
+    static const assay_point parts[] = {ASSAY_POINT_KV_LATENT, ASSAY_POINT_K_ROPE, ASSAY_POINT_V};
+    static const assay_point own[] = {ASSAY_POINT_Q, ASSAY_POINT_Q_LATENT, ASSAY_POINT_Q_ROPE,
+                                      ASSAY_POINT_INDEX_TOPK, ASSAY_POINT_K};
+    const assay_judged *j = home->judged;
+    assay_run *run = assay_forced_run(home->forced);
+    assay_oracle *oracle = assay_forced_oracle(home->forced);
+    bool latent = assay_forced_is_latent(home->forced, j->prompt);
+    assay_pass_options options = {.latent = latent, .knobs = home->knobs};
+    assay_pass *pass;
+    *differs = false;
+    if (is_index(home))
+        return assay_fail(ASSAY_MISSING, "the indexer's keys are no part of it");
+    ASSAY_TRY(assay_pass_new(&pass, oracle, &options));
+    assay_status s = ASSAY_OK;
+    for (int step = 0; step <= j->step && s == ASSAY_OK; step++) {
+        const assay_run_step *at = assay_run_step_at(run, j->prompt, step);
+        int number;
+        s = assay_pass_add_step(&number, pass, at->tokens, at->n_tokens, at->first_position);
+        for (size_t i = 0; i < sizeof parts / sizeof *parts && s == ASSAY_OK; i++)
+            if (assay_oracle_has_point(oracle, parts[i], j->layer, latent))
+                s = step < j->step ? put_due(differs, pass, home, step, parts[i])
+                                   : put_own(pass, home, step, parts[i]);
+        for (size_t i = 0; i < sizeof own / sizeof *own && step == j->step && s == ASSAY_OK; i++)
+            if (assay_oracle_has_point(oracle, own[i], j->layer, latent))
+                s = put_own(pass, home, step, own[i]);
+    }
+    if (s == ASSAY_OK && *differs)
+        s = assay_pass_expect(out, pass, j->step, j->point, j->layer, home->knobs);
+    assay_pass_free(pass);
     return s;
 }
 

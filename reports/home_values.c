@@ -46,6 +46,25 @@ assay_status assay_home_expect_from(double *out, assay_home *home, assay_point i
     return s;
 }
 
+bool assay_home_was_due(const assay_home *home, int step, int64_t n)
+{
+    const assay_judged *j = home->judged;
+    const double *got, *expected;
+    int before = assay_forced_find(home->forced, j->prompt, step, j->point, j->layer);
+    double apart = 0, size = 0;
+    if (before < 0)
+        return false;
+    const assay_judged *b = assay_forced_at(home->forced, before);
+    if (b->n_rows * b->n_cols < n ||
+        assay_forced_values(&got, &expected, home->forced, before) != ASSAY_OK)
+        return false;
+    for (int64_t i = 0; i < n; i++) {
+        apart += (expected[i] - home->expected[i]) * (expected[i] - home->expected[i]);
+        size += home->expected[i] * home->expected[i];
+    }
+    return apart <= 1e-12 * size;
+}
+
 assay_status assay_home_value(double **out, int64_t *n, assay_home *home, assay_point point,
                               int layer)
 {

@@ -89,6 +89,16 @@ static assay_status offer(assay_home *home, const assay_knobs *knobs, const char
         home, knobs, &(assay_offer_text){.kind = kind, .complexity = 0.4, .evidence = evidence});
 }
 
+/* Experts that were chosen for another token. */
+static assay_status offer_ids(assay_home *home, const double *moved, const assay_offer_text *text)
+{
+    assay_offer_text ids = *text;
+    if (!assay_home_is(home, ASSAY_POINT_MOE_TOPK) || home->pair.sketch)
+        return ASSAY_OK;
+    ids.fitted = json_incref(text->fitted);
+    return assay_home_offer(home, moved, &ids);
+}
+
 /* Rows that are other rows of the same result: a row index off. Of cached tensors KV-ADDR speaks,
  * of the embedding VOCAB. */
 static assay_status try_rows(assay_home *home)
@@ -103,7 +113,7 @@ static assay_status try_rows(assay_home *home)
     for (size_t i = 0; i < sizeof other / sizeof *other; i++)
         if (home->judged->point == other[i])
             return ASSAY_OK;
-    if (rows < 4 || cols < 8)
+    if (rows < 4 || (cols < 8 && !home->judged->is_ids))
         return ASSAY_OK;
     ASSAY_TRY(assay_alloc(&moved, (size_t)home->n, sizeof *moved, "rows of another place"));
     assay_status s = ASSAY_OK;
@@ -111,7 +121,8 @@ static assay_status try_rows(assay_home *home)
         for (int64_t r = 0; r < rows; r++) {
             int64_t from = r - shifts[i];
             bool inside = from >= 0 && from < rows;
-            memcpy(moved + r * cols, home->expected + (inside ? from : r) * cols,
+            const double *edge = home->judged->is_ids ? home->got : home->expected;
+            memcpy(moved + r * cols, inside ? home->expected + from * cols : edge + r * cols,
                    (size_t)cols * sizeof *moved);
         }
         snprintf(text, sizeof text, "row t holds what row t%+d should hold", -shifts[i]);
@@ -119,7 +130,8 @@ static assay_status try_rows(assay_home *home)
                                     .complexity = 0.6,
                                     .fitted = json_pack("{s:i}", "shift", shifts[i]),
                                     .evidence = text};
-        s = assay_home_offer_partly(home, moved, home->scratch, &offered);
+        s = home->judged->is_ids ? offer_ids(home, moved, &offered)
+                                 : assay_home_offer_partly(home, moved, home->scratch, &offered);
         json_decref(offered.fitted);
     }
     free(moved);
@@ -362,8 +374,10 @@ assay_status assay_fault_match_addr_arith(assay_home *home)
 {
     const assay_judged *j = home->judged;
     assay_knobs knobs = *home->knobs;
-    if (j->against || j->is_ids)
+    if (j->against)
         return ASSAY_OK;
+    if (j->is_ids)
+        return try_rows(home);
     if (j->n_groups > 1) {
         assay_relation_transposed(&home->rel, home->scratch, &home->pair, j->n_groups,
                                   j->n_cols / j->n_groups);

@@ -98,5 +98,9 @@ assay_status assay_fault_match_block_map(assay_home *home)
         if (!assay_home_best(home))
             ASSAY_TRY(offer_but_few(home, &knobs, &text));
     }
+    if (!assay_home_settled(home))
+        ASSAY_TRY(assay_home_try_columns(home));
+    if (!assay_home_settled(home))
+        ASSAY_TRY(assay_home_try_neighbour_scales(home));
     return assay_home_best(home) ? ASSAY_OK : assay_home_try_block_factors(home);
 }

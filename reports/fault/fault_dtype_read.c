@@ -6,7 +6,7 @@
 #include <stdio.h>
 
 #include "engine/role.h"
-#include "reports/home.h"
+#include "reports/home_blocks.h"
 
 const assay_fault_kind assay_fault_kinds_dtype_read[] = {
     {.name = "format-range",
@@ -93,6 +93,8 @@ assay_status assay_fault_match_dtype_read(assay_home *home)
                   {240.0 / 448, "240/448, ranges of the two 8-bit formats"},
                   {256, "2^8, an exponent read with the other bias"},
                   {1.0 / 256, "2^-8, an exponent read with the other bias"}};
+    if (!assay_home_settled(home))
+        ASSAY_TRY(assay_home_try_scale_exponents(home));
     assay_relation_scale(&home->rel, home->scratch, &home->pair);
     char text[320];
     for (size_t i = 0; i < sizeof ratios / sizeof *ratios; i++)

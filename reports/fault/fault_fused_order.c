@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reports/home_experts.h"
 #include "reports/home_ranks.h"
 
 const assay_fault_kind assay_fault_kinds_fused_order[] = {
@@ -227,23 +228,118 @@ static assay_status try_kv_b(assay_home *home)
     return ASSAY_OK;
 }
 
+/* Channels of every row that are the expected ones of other places: channel c is from[c]. */
+static assay_status offer_channels(assay_home *home, const int64_t *from,
+                                   const assay_offer_text *text)
+{
+    int64_t cols = home->pair.cols;
+    for (int64_t i = 0; i < home->n; i++)
+        home->scratch[i] = home->expected[i - i % cols + from[i % cols]];
+    assay_relation_score(&home->rel, home->scratch, &home->pair);
+    return assay_home_offer_relation(home, text);
+}
+
+/* kv_b's rows lie head by head, keys and values of each; taken as all keys, then all values, or the
+ * other way. */
+static assay_status try_kv_b_rows(assay_home *home)
+{
+    int64_t H = home->shape->n_head, N = home->shape->d_nope, V = home->shape->d_value;
+    int64_t cols = home->pair.cols, *from;
+    if (!assay_home_is(home, ASSAY_POINT_KV_B) || cols != H * (N + V) || home->pair.sketch)
+        return ASSAY_OK;
+    ASSAY_TRY(assay_alloc(&from, (size_t)(2 * cols), sizeof *from, "rows of kv_b"));
+    int64_t *back = from + cols;
+    for (int64_t c = 0; c < cols; c++) {
+        int64_t h = c / (N + V), i = c % (N + V);
+        from[c] = i < N ? h * N + i : H * N + h * V + i - N;
+        back[from[c]] = c;
+    }
+    assay_offer_text text = {
+        .kind = "kv_b cut by kind for by head",
+        .family = "kv_b",
+        .complexity = 0.1,
+        .evidence = "rows that lie head by head, keys and values of each, taken as all keys, then "
+                    "all values, give the value"};
+    assay_status s = offer_channels(home, from, &text);
+    text.kind = "kv_b cut by head for by kind";
+    text.evidence = "rows that lie as all keys, then all values, taken head by head give the value";
+    if (s == ASSAY_OK)
+        s = offer_channels(home, back, &text);
+    free(from);
+    return s;
+}
+
+/* The rotary part of every head before the other one. */
+static assay_status try_q_parts(assay_home *home)
+{
+    int64_t H = home->shape->n_head, N = home->shape->d_nope, R = home->shape->d_rope;
+    int64_t cols = home->pair.cols, *from;
+    if (!assay_home_is(home, ASSAY_POINT_Q) || cols != H * (N + R) || home->pair.sketch)
+        return ASSAY_OK;
+    ASSAY_TRY(assay_alloc(&from, (size_t)cols, sizeof *from, "parts of heads"));
+    assay_status s = ASSAY_OK;
+    for (int way = 0; way < 2 && s == ASSAY_OK; way++) {
+        for (int64_t c = 0; c < cols; c++)
+            from[c] = c - c % (N + R) + (c % (N + R) + (way ? R : N)) % (N + R);
+        s = offer_channels(home, from,
+                           &(assay_offer_text){.kind = "rotary and other part of heads exchanged",
+                                               .family = "q",
+                                               .complexity = 0.1,
+                                               .evidence = "every head's channels with the rotary "
+                                                           "part at the other end are the value"});
+    }
+    free(from);
+    return s;
+}
+
+/* kv_a's product is right, its cut into latent and rotary key takes the rotary part first. */
+static assay_status try_kv_a_cut(assay_home *home)
+{
+    int64_t n, R = home->shape->d_rope, C = home->shape->n_rank_kv + R;
+    double *x, *turned = NULL;
+    if ((!assay_home_is(home, ASSAY_POINT_KV_LATENT) && !assay_home_is(home, ASSAY_POINT_K_ROPE)) ||
+        home->judged->n_nonfinite > 0 ||
+        assay_home_value(&x, &n, home, ASSAY_POINT_KV_A, home->judged->layer) != ASSAY_OK)
+        return ASSAY_OK;
+    assay_status s = ASSAY_OK;
+    if (n % C == 0)
+        s = assay_alloc(&turned, (size_t)n, sizeof *turned, "kv_a in another order");
+    for (int64_t i = 0; turned && i < n; i++)
+        turned[i] = x[i - i % C + (i % C + R) % C];
+    if (turned)
+        s = assay_home_expect_from(home->scratch, home, ASSAY_POINT_KV_A, turned, n);
+    if (turned && s == ASSAY_OK)
+        s = assay_home_offer(
+            home, home->scratch,
+            &(assay_offer_text){.kind = "kv_a cut with the rotary part first",
+                                .family = "kv_a cut",
+                                .complexity = 0.2,
+                                .evidence = "kv_a's output taken as rotary part, then latent, "
+                                            "gives the value"});
+    free(x);
+    free(turned);
+    return s == ASSAY_MISSING || s == ASSAY_BAD_SHAPE ? ASSAY_OK : s;
+}
+
+static assay_status offer_gate_up(assay_home *home, const assay_knobs *knobs, const char *kind,
+                                  const char *evidence)
+{
+    const assay_offer_text text = {.kind = kind, .complexity = 0.2, .evidence = evidence};
+    ASSAY_TRY(assay_home_offer_variant(home, knobs, &text));
+    return assay_home_whole(home) ? ASSAY_OK : assay_home_offer_in_experts(home, knobs, &text);
+}
+
 static assay_status try_activation(assay_home *home)
 {
     assay_knobs knobs = *home->knobs;
     knobs.gate_up_exchanged = true;
-    ASSAY_TRY(assay_home_offer_variant(
-        home, &knobs,
-        &(assay_offer_text){.kind = "gate and up exchanged",
-                            .complexity = 0.2,
-                            .evidence = "silu(up) * gate for silu(gate) * up gives the value"}));
+    ASSAY_TRY(offer_gate_up(home, &knobs, "gate and up exchanged",
+                            "silu(up) * gate for silu(gate) * up gives the value"));
     knobs = *home->knobs;
     knobs.gate_up_riffle = true;
-    return assay_home_offer_variant(
-        home, &knobs,
-        &(assay_offer_text){.kind = "gate and up interleaved",
-                            .complexity = 0.2,
-                            .evidence = "columns 2i and 2i + 1 of gate and up, side by side, taken "
-                                        "for gate and up give the value"});
+    return offer_gate_up(home, &knobs, "gate and up interleaved",
+                         "columns 2i and 2i + 1 of gate and up, side by side, taken for gate and "
+                         "up give the value");
 }
 
 /* Head i of [q | k | v] when the rows lie by key head: its queries, its key, its value. */
@@ -327,6 +423,11 @@ assay_status assay_fault_match_fused_order(assay_home *home)
          assay_home_covers(home, ASSAY_POINT_V) || assay_home_covers(home, ASSAY_POINT_Q_LATENT) ||
          assay_home_is(home, ASSAY_POINT_KERNEL_OUT)))
         ASSAY_TRY(try_kv_b(home));
+    if (home->shape->is_mla) {
+        ASSAY_TRY(try_kv_b_rows(home));
+        ASSAY_TRY(try_q_parts(home));
+        ASSAY_TRY(try_kv_a_cut(home));
+    }
     if (assay_home_covers(home, ASSAY_POINT_FFN_ACT) ||
         assay_home_covers(home, ASSAY_POINT_SHARED_ACT) ||
         assay_home_covers(home, ASSAY_POINT_MOE_EXPERT_ACT))

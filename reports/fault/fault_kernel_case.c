@@ -9,6 +9,7 @@
 
 #include "engine/role.h"
 #include "reports/home_blocks.h"
+#include "reports/home_experts.h"
 
 const assay_fault_kind assay_fault_kinds_kernel_case[] = {
     {.name = "activation",
@@ -108,13 +109,14 @@ static assay_status try_activations(assay_home *home)
             continue;
         knobs.activation = (assay_activation)i;
         snprintf(text, sizeof text, "%s for silu gives the value", activations[i]);
-        ASSAY_TRY(assay_home_offer_variant(
-            home, &knobs,
-            &(assay_offer_text){.kind = i == ASSAY_ACT_IDENTITY ? "activation left out"
-                                                                : "another activation",
-                                .complexity = 0.2,
-                                .fitted = json_pack("{s:s}", "activation", activations[i]),
-                                .evidence = text}));
+        assay_offer_text offered = {.kind = i == ASSAY_ACT_IDENTITY ? "activation left out"
+                                                                    : "another activation",
+                                    .complexity = 0.2,
+                                    .fitted = json_pack("{s:s}", "activation", activations[i]),
+                                    .evidence = text};
+        ASSAY_TRY(assay_home_offer_variant(home, &knobs, &offered));
+        if (!assay_home_whole(home))
+            ASSAY_TRY(assay_home_offer_in_experts(home, &knobs, &offered));
     }
     return ASSAY_OK;
 }

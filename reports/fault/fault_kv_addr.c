@@ -152,24 +152,39 @@ static assay_status offer_slots(assay_home *home, const assay_slot *slots, assay
     return s == ASSAY_MISSING ? ASSAY_OK : s;
 }
 
-static assay_status try_other_cache(assay_home *home, assay_slot *slots)
+/* With own: what the step itself computed does not pass through the cache. */
+static assay_status offer_layer(assay_home *home, assay_slot *slots, int layer, bool own)
 {
+    const assay_judged *j = home->judged;
+    const assay_run_step *at =
+        assay_run_step_at(assay_forced_run(home->forced), j->prompt, j->step);
+    int64_t n = own ? at->first_position : assay_home_n_keys(home);
     char text[320];
-    for (int layer = 0; layer < home->shape->n_layer; layer++) {
-        if (layer == home->judged->layer)
-            continue;
-        assay_home_own_slots(slots, home);
-        for (int64_t i = 0; i < assay_home_n_keys(home); i++)
-            slots[i].layer = layer;
-        snprintf(text, sizeof text, "attention with layer %d's keys and values gives the value",
-                 layer);
-        ASSAY_TRY(offer_slots(home, slots, ASSAY_CACHED_ALL,
+    if (own && n == 0)
+        return ASSAY_OK;
+    assay_home_own_slots(slots, home);
+    for (int64_t i = 0; i < n; i++)
+        slots[i].layer = layer;
+    bool mla = home->shape->is_mla && !assay_forced_is_latent(home->forced, j->prompt);
+    for (int latent = 0; latent <= mla && !assay_home_settled(home); latent++) {
+        snprintf(text, sizeof text, "attention with layer %d's %s%s gives the value", layer,
+                 latent ? "latents and rotary keys" : "keys and values",
+                 own ? " of earlier steps, and the step's own," : "");
+        ASSAY_TRY(offer_slots(home, slots, latent ? ASSAY_CACHED_LATENT : ASSAY_CACHED_ALL,
                               &(assay_offer_text){.kind = "another layer's cache is read",
                                                   .family = "cache",
-                                                  .complexity = 0.5,
+                                                  .complexity = own ? 0.6 : 0.5,
                                                   .fitted = json_pack("{s:i}", "layer", layer),
                                                   .evidence = text}));
     }
+    return ASSAY_OK;
+}
+
+static assay_status try_other_cache(assay_home *home, assay_slot *slots)
+{
+    for (int layer = 0; layer < home->shape->n_layer; layer++)
+        for (int own = 0; own < 2 && layer != home->judged->layer; own++)
+            ASSAY_TRY(offer_layer(home, slots, layer, own));
     return ASSAY_OK;
 }
 

@@ -110,6 +110,56 @@ static assay_status try_count(assay_home *home, assay_knobs *knobs, double *time
     return ASSAY_OK;
 }
 
+/* Routed and shared experts, each by the number that fits best. */
+static assay_status try_factors(assay_home *home)
+{
+    static const char *const names[] = {"routed experts", "shared expert"};
+    static const assay_point points[] = {ASSAY_POINT_MOE_ROUTED, ASSAY_POINT_SHARED};
+    double *part[2] = {NULL}, a = 0, b = 0, c = 0, x = 0, y = 0, of[2];
+    int64_t n[2] = {0};
+    char kind[64], text[320];
+    assay_status s = ASSAY_OK;
+    for (int i = 0; i < 2; i++)
+        if (assay_home_value(&part[i], &n[i], home, points[i], home->judged->layer) != ASSAY_OK)
+            part[i] = NULL;
+    if (!part[0] || !part[1] || n[0] != home->n || n[1] != home->n)
+        goto out;
+    for (int64_t i = 0; i < home->n; i++) {
+        a += part[0][i] * part[0][i];
+        b += part[0][i] * part[1][i];
+        c += part[1][i] * part[1][i];
+        x += part[0][i] * home->got[i];
+        y += part[1][i] * home->got[i];
+    }
+    if (!(a * c - b * b > 1e-6 * a * c))
+        goto out;
+    of[0] = (x * c - y * b) / (a * c - b * b);
+    of[1] = (y * a - x * b) / (a * c - b * b);
+    int odd = fabs(of[0] - 1) > fabs(of[1] - 1) ? 0 : 1;
+    if (fabs(of[odd] - 1) < 1e-3 || fabs(of[1 - odd] - 1) > 0.01)
+        goto out;
+    for (int64_t i = 0; i < home->n; i++)
+        home->scratch[i] = part[1 - odd][i] + of[odd] * part[odd][i];
+    double scale = home->knobs->weights_scale;
+    bool is_scale = fabs(scale - 1) > 0.01 &&
+                    (fabs(of[odd] / scale - 1) < 2e-3 || fabs(of[odd] * scale - 1) < 2e-3);
+    snprintf(kind, sizeof kind, "%s times a factor", names[odd]);
+    snprintf(text, sizeof text, "%s times %.6g, %s as they are, give the sum%s", names[odd],
+             of[odd], names[1 - odd],
+             is_scale ? ": the scale of the routed experts acts where it should not, or not where "
+                        "it should"
+                      : "");
+    s = assay_home_offer(home, home->scratch,
+                         &(assay_offer_text){.kind = kind,
+                                             .complexity = 1,
+                                             .fitted = json_pack("{s:f}", "times", of[odd]),
+                                             .evidence = text});
+out:
+    free(part[0]);
+    free(part[1]);
+    return s;
+}
+
 /* Any other share of attention's output in the residual add. */
 static assay_status try_share(assay_home *home)
 {
@@ -306,6 +356,8 @@ assay_status assay_fault_match_reduce_count(assay_home *home)
         (assay_home_is(home, ASSAY_POINT_OUT) && assay_home_covers(home, ASSAY_POINT_MOE_OUT))) {
         ASSAY_TRY(try_count(home, &knobs, &knobs.shared_times, "shared expert", NULL));
         ASSAY_TRY(try_count(home, &knobs, &knobs.routed_times, "routed experts", NULL));
+        if (assay_home_is(home, ASSAY_POINT_MOE_OUT) && !assay_home_settled(home))
+            ASSAY_TRY(try_factors(home));
     }
     /* one add, seen by the norm behind it and by the layer's output where it was not captured */
     if (assay_home_covers(home, ASSAY_POINT_ATTN_RESID)) {

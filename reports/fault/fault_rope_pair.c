@@ -95,13 +95,14 @@ static assay_status try_inside(assay_home *home)
 
 assay_status assay_fault_match_rope_pair(assay_home *home)
 {
-    if (home->judged->against || home->judged->is_ids)
+    if (home->judged->against ||
+        (home->judged->is_ids && !assay_home_is(home, ASSAY_POINT_INDEX_TOPK)))
         return ASSAY_OK;
     bool main_part =
         assay_home_covers(home, ASSAY_POINT_Q_ROPE) || assay_home_covers(home, ASSAY_POINT_K_ROPE);
     bool index = assay_home_covers(home, ASSAY_POINT_INDEX_Q) ||
                  assay_home_covers(home, ASSAY_POINT_INDEX_K);
-    if (main_part)
+    if (main_part && !home->judged->is_ids)
         ASSAY_TRY(try_pairings(home, false));
     if (index)
         ASSAY_TRY(try_pairings(home, true));

@@ -133,7 +133,8 @@ static assay_status try_widths(assay_home *home, bool index)
 {
     int width = index ? home->knobs->index_rope.width : home->knobs->rope.width;
     const int head = index ? home->shape->index_d_head : home->shape->d_nope + home->shape->d_rope;
-    const int widths[] = {width / 2, width / 4, 2 * width, head};
+    const int widths[] = {width / 2,     width / 4, 2 * width,    head,
+                          3 * width / 4, width / 8, 7 * width / 8};
     char text[320];
     for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
         if (widths[i] < 2 || widths[i] % 2 || widths[i] == width)
@@ -164,24 +165,28 @@ static assay_status try_widths(assay_home *home, bool index)
 static assay_status try_positions(assay_home *home, bool index)
 {
     static const int offsets[] = {-1, 1, -2, 2, -3, 3, -4, 4, 8, -8};
+    /* a rotated tensor speaks for itself alone; behind it, both sides' positions matter */
+    bool alone =
+        assay_home_is(home, ASSAY_POINT_Q_ROPE) || assay_home_is(home, ASSAY_POINT_K_ROPE) ||
+        assay_home_is(home, ASSAY_POINT_INDEX_Q) || assay_home_is(home, ASSAY_POINT_INDEX_K);
     char text[320];
     for (size_t i = 0; i < sizeof offsets / sizeof *offsets; i++)
-        for (int side = 0; side < 3; side++) {
+        for (int side = 0; side < (alone ? 1 : 3); side++) {
             assay_knobs knobs = *home->knobs;
             assay_rope_knobs *rope = rope_of(&knobs, index);
             bool q = side != 1, k = side != 2;
             rope->position_offset_q += q ? offsets[i] : 0;
             rope->position_offset_k += k ? offsets[i] : 0;
-            snprintf(text, sizeof text, "positions off by %d (%s) give the value", offsets[i],
-                     q && k ? "queries and keys"
-                     : q    ? "queries"
-                            : "keys");
-            ASSAY_TRY(offer(home, &knobs, index, "position offset", side ? 0.5 : 0.4,
-                            json_pack("{s:i, s:s}", "offset", offsets[i], "of",
-                                      q && k ? "both"
-                                      : q    ? "q"
-                                             : "k"),
-                            text));
+            snprintf(text, sizeof text, "positions off by %d%s give the value", offsets[i],
+                     alone    ? ""
+                     : q && k ? " (queries and keys)"
+                     : q      ? " (queries)"
+                              : " (keys)");
+            json_t *fitted = json_pack("{s:i}", "offset", offsets[i]);
+            if (!alone)
+                json_object_set_new(fitted, "of", json_string(q && k ? "both" : q ? "q" : "k"));
+            ASSAY_TRY(
+                offer(home, &knobs, index, "position offset", side ? 0.5 : 0.4, fitted, text));
         }
     return ASSAY_OK;
 }
@@ -291,13 +296,12 @@ static assay_status try_each_row(assay_home *home)
              (long long)n_moved, (long long)j->n_rows, (long long)first, most);
     if (s == ASSAY_OK && n_offsets == 1 && n_moved == j->n_rows) {
         snprintf(text, sizeof text, "positions off by %d give the value", most);
-        s = assay_home_offer(
-            home, best,
-            &(assay_offer_text){.kind = "position offset",
-                                .family = family_of(false),
-                                .complexity = 0.7,
-                                .fitted = json_pack("{s:i, s:s}", "offset", most, "of", "both"),
-                                .evidence = text});
+        s = assay_home_offer(home, best,
+                             &(assay_offer_text){.kind = "position offset",
+                                                 .family = family_of(false),
+                                                 .complexity = 0.7,
+                                                 .fitted = json_pack("{s:i}", "offset", most),
+                                                 .evidence = text});
     } else if (s == ASSAY_OK && n_offsets > 0 && n_offsets <= 4 && j->n_rows >= 4)
         s = assay_home_offer(home, best,
                              &(assay_offer_text){.kind = "positions of some tokens",
@@ -315,7 +319,7 @@ static assay_status try_all(assay_home *home, bool index)
     ASSAY_TRY(try_flags(home, index));
     ASSAY_TRY(try_widths(home, index));
     ASSAY_TRY(try_positions(home, index));
-    if (assay_home_settled(home))
+    if (assay_home_settled(home) || home->judged->is_ids)
         return ASSAY_OK;
     if (!index)
         ASSAY_TRY(try_each_row(home));
@@ -328,8 +332,14 @@ static assay_status try_all(assay_home *home, bool index)
 
 assay_status assay_fault_match_rope_phase(assay_home *home)
 {
-    if (home->judged->against || home->judged->is_ids)
+    if (home->judged->against)
         return ASSAY_OK;
+    if (home->judged->is_ids) /* a selection whose scores were not captured */
+        return assay_home_is(home, ASSAY_POINT_INDEX_TOPK) &&
+                       (assay_home_covers(home, ASSAY_POINT_INDEX_Q) ||
+                        assay_home_covers(home, ASSAY_POINT_INDEX_K))
+                   ? try_all(home, true)
+                   : ASSAY_OK;
     if (assay_home_covers(home, ASSAY_POINT_Q_ROPE) || assay_home_covers(home, ASSAY_POINT_K_ROPE))
         ASSAY_TRY(try_all(home, false));
     if (assay_home_covers(home, ASSAY_POINT_INDEX_Q) ||

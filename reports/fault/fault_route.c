@@ -317,6 +317,43 @@ static assay_status try_order(assay_home *home)
                   .kind = "weights given to other experts", .family = "router", .evidence = text});
 }
 
+/* Chosen probabilities over the sum of all, where that of the chosen ones is right. */
+static assay_status try_sum_of_all(assay_home *home)
+{
+    const assay_judged *j = home->judged;
+    int64_t U = j->n_cols, E = home->shape->n_expert, n, n_ids;
+    double *probs, *ids = NULL;
+    if (!home->knobs->weights_norm || !assay_home_is(home, ASSAY_POINT_MOE_WEIGHTS) ||
+        assay_home_value(&probs, &n, home, ASSAY_POINT_MOE_PROBS, j->layer) != ASSAY_OK)
+        return ASSAY_OK;
+    assay_status s = ASSAY_OK;
+    if (n != j->n_rows * E ||
+        assay_home_value(&ids, &n_ids, home, ASSAY_POINT_MOE_TOPK, j->layer) != ASSAY_OK ||
+        n_ids != home->n)
+        goto out;
+    for (int64_t r = 0; r < j->n_rows; r++) {
+        double all = 0, chosen = 0;
+        for (int64_t e = 0; e < E; e++)
+            all += probs[r * E + e];
+        for (int64_t u = 0; u < U; u++)
+            if (ids[r * U + u] >= 0 && ids[r * U + u] < (double)E)
+                chosen += probs[r * E + (int64_t)ids[r * U + u]];
+        for (int64_t u = 0; u < U; u++)
+            home->scratch[r * U + u] = home->expected[r * U + u] * (all > 0 ? chosen / all : 1);
+    }
+    assay_relation_score(&home->rel, home->scratch, &home->pair);
+    s = assay_home_offer_relation(
+        home, &(assay_offer_text){.kind = "renormalised over all experts",
+                                  .family = "router",
+                                  .complexity = 0.2,
+                                  .evidence = "probabilities over the sum of all experts', not of "
+                                              "the chosen ones, give the weights"});
+out:
+    free(probs);
+    free(ids);
+    return s;
+}
+
 static assay_status try_weights(assay_home *home)
 {
     assay_knobs knobs = *home->knobs;
@@ -325,6 +362,7 @@ static assay_status try_weights(assay_home *home)
     ASSAY_TRY(offer(home, &knobs, knobs.weights_norm ? "renormalised" : "not renormalised",
                     knobs.weights_norm ? "weights divided by their sum give the value"
                                        : "weights as they are give the value"));
+    ASSAY_TRY(try_sum_of_all(home));
     knobs = *home->knobs;
     double best, rest, right = knobs.weights_scale;
     ASSAY_TRY(assay_home_fit(&best, &rest, home, &knobs, &knobs.weights_scale, right / 64,

@@ -141,7 +141,7 @@ static assay_status offer_left_over(assay_home *home)
         if (!seen || !seen->has_values)
             continue;
         int64_t n = assay_seen_count(seen);
-        if (n != home->n)
+        if (n != home->n || assay_home_was_due(home, step, n))
             continue;
         double *old;
         ASSAY_TRY(assay_alloc(&old, (size_t)n, sizeof *old, "an earlier value"));
@@ -161,6 +161,31 @@ static assay_status offer_left_over(assay_home *home)
     return ASSAY_OK;
 }
 
+/* Rows that hold what the layer before left in a buffer that both use. */
+static assay_status offer_layer_before(assay_home *home)
+{
+    const assay_judged *j = home->judged;
+    double *old;
+    int64_t n;
+    char name[ASSAY_POINT_NAME_BYTES], text[320];
+    if (j->layer < 1 || home->pair.sketch ||
+        assay_home_value(&old, &n, home, j->point, j->layer - 1) != ASSAY_OK)
+        return ASSAY_OK;
+    bool usable = n == home->n;
+    for (int64_t i = 0; i < n && usable; i++)
+        usable = isfinite(old[i]);
+    snprintf(text, sizeof text, "the value is the one that %s left here",
+             assay_point_format(name, j->point, j->layer - 1));
+    assay_offer_text some = {.kind = "left over from the layer before",
+                             .complexity = 0.4,
+                             .fitted = json_pack("{s:i}", "layer", j->layer - 1),
+                             .evidence = text};
+    assay_status s = usable ? assay_home_offer_partly(home, old, home->scratch, &some) : ASSAY_OK;
+    json_decref(some.fitted);
+    free(old);
+    return s;
+}
+
 assay_status assay_fault_match_unwritten(assay_home *home)
 {
     const assay_judged *j = home->judged;
@@ -173,5 +198,6 @@ assay_status assay_fault_match_unwritten(assay_home *home)
         return ASSAY_OK;
     ASSAY_TRY(offer_poison(home));
     ASSAY_TRY(offer_zeros(home));
-    return offer_left_over(home);
+    ASSAY_TRY(offer_left_over(home));
+    return assay_home_best(home) ? ASSAY_OK : offer_layer_before(home);
 }

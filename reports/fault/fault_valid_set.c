@@ -228,6 +228,115 @@ static assay_status try_one_key(assay_home *home, int n_keys)
     return ASSAY_OK;
 }
 
+/* Of a row of probabilities: the keys that the run left out though they should have a share, over
+ * the keys that are left. False: no such key, or one more than should be there. */
+static bool left_out(double *p, const double *got, int64_t n, double unit, bool *counts)
+{
+    double kept = 0;
+    bool some = false;
+    for (int64_t i = 0; i < n; i++) {
+        if (got[i] != 0 && p[i] == 0)
+            return false;
+        kept += got[i] != 0 ? p[i] : 0;
+        some = some || (got[i] == 0 && p[i] > 0);
+        *counts = *counts || (got[i] == 0 && p[i] > 4 * unit);
+    }
+    if (!some || !(kept > 0))
+        return false;
+    for (int64_t i = 0; i < n; i++)
+        p[i] = got[i] != 0 ? p[i] / kept : 0;
+    return true;
+}
+
+/*
+ * Any set of keys: exact zeros where probabilities are due say which keys a row does not see, and
+ * the others share what these had. Of probabilities alone.
+ */
+static assay_status try_any_set(assay_home *home)
+{
+    const assay_judged *j = home->judged;
+    int64_t n = j->n_cols, T = j->n_rows / home->shape->n_head, rows = 0, first = -1, from = n;
+    int64_t to = -1;
+    double unit = ldexp(1, -assay_dtype_mantissa(j->format));
+    char text[320];
+    if (j->point != ASSAY_POINT_PROBS || home->pair.sketch)
+        return ASSAY_OK;
+    memcpy(home->scratch, home->expected, (size_t)home->n * sizeof *home->scratch);
+    for (int64_t r = 0; r < j->n_rows; r++) {
+        double *p = home->scratch + r * n;
+        const double *got = home->got + r * n, *due = home->expected + r * n;
+        bool counts = false;
+        if (!left_out(p, got, n, unit, &counts)) {
+            memcpy(p, due, (size_t)n * sizeof *p);
+            continue;
+        }
+        rows += counts;
+        for (int64_t i = 0; i < n && counts; i++)
+            if (got[i] == 0 && due[i] > 4 * unit) {
+                first = first < 0 || r % T < first ? r % T : first;
+                from = i < from ? i : from;
+                to = i > to ? i : to;
+            }
+    }
+    if (rows == 0)
+        return ASSAY_OK;
+    snprintf(text, sizeof text,
+             "%lld of %lld rows (of heads), from token %lld of the step on, give exactly 0 to keys "
+             "that they should see (keys %lld ... %lld); the other keys share what these had",
+             (long long)rows, (long long)j->n_rows, (long long)first, (long long)from,
+             (long long)to);
+    return assay_home_offer(
+        home, home->scratch,
+        &(assay_offer_text){.kind = "keys left out",
+                            .family = "attention",
+                            .complexity = 2.5, /* any rule goes first */
+                            .fitted = json_pack("{s:I, s:[I,I]}", "rows", (json_int_t)rows, "keys",
+                                                (json_int_t)from, (json_int_t)to),
+                            .evidence = text});
+}
+
+/* The variant in whole tokens: slots behind the sequence are seen by every head of a row. */
+static assay_status offer_tokens(assay_home *home, const assay_knobs *knobs,
+                                 const assay_offer_text *text)
+{
+    const assay_judged *j = home->judged;
+    bool probs = j->point == ASSAY_POINT_PROBS;
+    int64_t T = probs ? j->n_rows / home->shape->n_head : j->n_rows, taken = 0;
+    double *variant;
+    char evidence[400], kind[80];
+    ASSAY_TRY(assay_alloc(&variant, (size_t)home->n, 2 * sizeof *variant, "a set of keys"));
+    double *out = variant + home->n;
+    memcpy(out, home->expected, (size_t)home->n * sizeof *out);
+    assay_status s = assay_forced_expect(variant, home->forced, home->index, knobs);
+    for (int64_t t = 0; t < T && s == ASSAY_OK; t++) {
+        double rest = 0, error = 0;
+        for (int64_t r = t; r < j->n_rows; r += T)
+            for (int64_t i = r * j->n_cols; i < (r + 1) * j->n_cols; i++) {
+                double d = home->got[i] - home->expected[i], v = home->got[i] - variant[i];
+                error += isfinite(d) ? d * d : 0;
+                rest += isfinite(v) ? v * v : 0;
+            }
+        if (!(rest < 0.5 * error))
+            continue;
+        taken++;
+        for (int64_t r = t; r < j->n_rows; r += T)
+            memcpy(out + r * j->n_cols, variant + r * j->n_cols, (size_t)j->n_cols * sizeof *out);
+    }
+    assay_offer_text some = *text;
+    snprintf(kind, sizeof kind, taken == T ? "%s" : "%s, in some rows", text->kind);
+    snprintf(evidence, sizeof evidence, "in %lld of %lld tokens: %s", (long long)taken,
+             (long long)T, text->evidence);
+    some.kind = kind;
+    some.evidence = taken == T ? text->evidence : evidence;
+    some.complexity += taken == T ? 0 : 0.5;
+    if (s == ASSAY_OK && taken > 0)
+        s = assay_home_offer_near(home, out, variant, knobs, &some);
+    else
+        json_decref(text->fitted);
+    free(variant);
+    return s == ASSAY_MISSING ? ASSAY_OK : s;
+}
+
 /* Slots behind the sequence hold zeros: their scores are 0, and they enlarge the denominator. */
 static assay_status try_beyond(assay_home *home)
 {
@@ -240,8 +349,12 @@ static assay_status try_beyond(assay_home *home)
     knobs.key_extra = nearbyint(best);
     snprintf(text, sizeof text, "%.0f keys of zeros besides the sequence's own give the value",
              knobs.key_extra);
-    return offer(home, &knobs, "slots behind the sequence seen", 0.9,
-                 json_pack("{s:f}", "keys", knobs.key_extra), text);
+    return offer_tokens(home, &knobs,
+                        &(assay_offer_text){.kind = "slots behind the sequence seen",
+                                            .family = "attention",
+                                            .complexity = 0.9,
+                                            .fitted = json_pack("{s:f}", "keys", knobs.key_extra),
+                                            .evidence = text});
 }
 
 assay_status assay_fault_match_valid_set(assay_home *home)
@@ -260,5 +373,7 @@ assay_status assay_fault_match_valid_set(assay_home *home)
         ASSAY_TRY(try_windows(home, n_keys));
     if (!index && !assay_home_settled(home))
         ASSAY_TRY(try_beyond(home));
-    return assay_home_best(home) || index ? ASSAY_OK : try_one_key(home, n_keys);
+    if (!index && !assay_home_best(home))
+        ASSAY_TRY(try_one_key(home, n_keys));
+    return index || assay_home_best(home) ? ASSAY_OK : try_any_set(home);
 }

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "engine/role.h"
-#include "reports/home.h"
+#include "reports/home_experts.h"
 
 const assay_fault_kind assay_fault_kinds_weight_source[] = {
     {.name = "other-layer",
@@ -75,48 +75,6 @@ static assay_status try_cloud(assay_home *home)
                                 "expected; no other layer's weight and no map explains it"});
 }
 
-/* What layer `from` would make of the places of each expert, [rows, U, width]; of the sum over
- * experts, each place's part of it. */
-static assay_status expert_places(double *out, assay_home *home, const assay_knobs *knobs,
-                                  const double *weights)
-{
-    const assay_judged *j = home->judged;
-    int64_t U = home->shape->n_expert_used, D = j->n_cols;
-    if (!weights)
-        return assay_forced_expect(out, home->forced, home->index, knobs);
-    ASSAY_TRY(assay_home_expert_outputs(out, home, knobs));
-    for (int64_t p = 0; p < j->n_rows * U; p++)
-        for (int64_t d = 0; d < D; d++)
-            out[p * D + d] *= weights[p];
-    return ASSAY_OK;
-}
-
-/* Experts that were chosen in every row that stands out; returns how many. */
-static int suspects(int *list, int most, const assay_home *home, const double *ids)
-{
-    const assay_judged *j = home->judged;
-    int n = 0, U = home->shape->n_expert_used;
-    for (int e = 0; e < home->shape->n_expert && n < most; e++) {
-        bool always = true, ever = false;
-        for (int64_t r = 0; r < j->n_rows && always; r++) {
-            double error = 0, size = 0;
-            bool chosen = false;
-            for (int64_t i = r * j->n_cols; i < (r + 1) * j->n_cols; i++) {
-                error += (home->got[i] - home->expected[i]) * (home->got[i] - home->expected[i]);
-                size += home->expected[i] * home->expected[i];
-            }
-            for (int u = 0; u < U; u++)
-                chosen = chosen || ids[r * U + u] == e;
-            bool wrong = error > 36 * j->floor_row_median * j->floor_row_median * size;
-            always = !wrong || chosen;
-            ever = ever || (wrong && chosen);
-        }
-        if (always && ever)
-            list[n++] = e;
-    }
-    return n;
-}
-
 typedef struct expert_room {
     double *ids, *weights; /* of the run; weights NULL: the home is no sum over experts */
     double *right, *other; /* places under the model's weights and under another layer's */
@@ -160,14 +118,14 @@ static assay_status try_experts(assay_home *home)
     assay_status s = ASSAY_OK;
     if (assay_home_value(&room.ids, &n, home, ASSAY_POINT_MOE_TOPK, j->layer) != ASSAY_OK)
         return ASSAY_OK;
-    n_list = suspects(list, 8, home, room.ids);
+    n_list = assay_home_suspect_experts(list, 8, home, room.ids);
     if (n_list == 0)
         goto out;
     if (sum)
         ASSAY_GO(assay_home_value(&room.weights, &n, home, ASSAY_POINT_MOE_WEIGHTS, j->layer));
     ASSAY_GO(assay_alloc(&room.right, (size_t)places, 2 * sizeof *room.right, "places of experts"));
     room.other = room.right + places;
-    ASSAY_GO(expert_places(room.right, home, home->knobs, room.weights));
+    ASSAY_GO(assay_home_expert_places(room.right, home, home->knobs, room.weights));
     for (int from = home->shape->n_layer_dense; from < home->shape->n_layer; from++)
         for (size_t m = 0; m < sizeof masks / sizeof *masks && from != j->layer; m++) {
             assay_knobs knobs = *home->knobs;
@@ -175,7 +133,7 @@ static assay_status try_experts(assay_home *home)
             knobs.expert_parts = masks[m];
             if (assay_home_settled(home))
                 goto out;
-            ASSAY_GO(expert_places(room.other, home, &knobs, room.weights));
+            ASSAY_GO(assay_home_expert_places(room.other, home, &knobs, room.weights));
             for (int i = 0; i < n_list; i++)
                 ASSAY_GO(try_expert(home, &room, list[i], from, masks[m]));
         }
@@ -184,6 +142,92 @@ out:
     free(room.weights);
     free(room.right);
     return s;
+}
+
+/* Norms: where each stands, and the tensor it takes its weight from. */
+static const struct {
+    assay_point point;
+    const char *weight; /* behind "blk.N." */
+} norms[] = {{ASSAY_POINT_IN_NORM, "attn_norm.weight"},
+             {ASSAY_POINT_Q_A_NORM, "attn_q_a_norm.weight"},
+             {ASSAY_POINT_KV_LATENT, "attn_kv_a_norm.weight"},
+             {ASSAY_POINT_FFN_NORM, "ffn_norm.weight"},
+             {ASSAY_POINT_FINAL_NORM, "output_norm.weight"}};
+
+static assay_status norm_weight(const double **w, char name[64], assay_home *home, size_t norm,
+                                int layer)
+{
+    int64_t dims[4];
+    if (norms[norm].point == ASSAY_POINT_FINAL_NORM)
+        snprintf(name, 64, "%s", norms[norm].weight);
+    else
+        snprintf(name, 64, "blk.%d.%s", layer, norms[norm].weight);
+    ASSAY_TRY(assay_oracle_weight(w, dims, assay_forced_oracle(home->forced), name));
+    return dims[3] == home->pair.cols ? ASSAY_OK : ASSAY_MISSING;
+}
+
+/* The weight of a norm of another kind: of the one beside it, of the final one. */
+static assay_status try_other_norms(assay_home *home)
+{
+    const assay_judged *j = home->judged;
+    int64_t cols = home->pair.cols;
+    size_t own = 0, n = sizeof norms / sizeof *norms;
+    const double *w;
+    double *right;
+    char name[64], text[320];
+    while (own < n && !assay_home_is(home, norms[own].point))
+        own++;
+    if (own == n || norm_weight(&w, name, home, own, j->layer) != ASSAY_OK)
+        return ASSAY_OK;
+    ASSAY_TRY(assay_alloc(&right, (size_t)cols, sizeof *right, "a norm's weight"));
+    memcpy(right, w, (size_t)cols * sizeof *right);
+    assay_status s = ASSAY_OK;
+    for (size_t k = 0; k < n && s == ASSAY_OK; k++)
+        for (int layer = 0; layer < home->shape->n_layer && k != own && s == ASSAY_OK; layer++) {
+            if ((norms[k].point == ASSAY_POINT_FINAL_NORM && layer > 0) ||
+                norm_weight(&w, name, home, k, layer) != ASSAY_OK)
+                continue;
+            for (int64_t i = 0; i < home->n; i++)
+                home->scratch[i] = right[i % cols] != 0
+                                       ? home->expected[i] / right[i % cols] * w[i % cols]
+                                       : home->got[i];
+            snprintf(text, sizeof text, "the norm with the weight of '%s' gives the value", name);
+            assay_relation_score(&home->rel, home->scratch, &home->pair);
+            s = assay_home_offer_relation(
+                home, &(assay_offer_text){.kind = "another norm's weight",
+                                          .complexity = 0.4,
+                                          .fitted = json_pack("{s:s}", "tensor", name),
+                                          .evidence = text});
+        }
+    free(right);
+    return s;
+}
+
+/* The embedding's rows out of the output head. */
+static assay_status try_head_rows(assay_home *home)
+{
+    const assay_judged *j = home->judged;
+    const assay_run_step *at =
+        assay_run_step_at(assay_forced_run(home->forced), j->prompt, j->step);
+    int64_t dims[4], cols = home->pair.cols;
+    const double *w;
+    if (assay_oracle_weight(&w, dims, assay_forced_oracle(home->forced), "output.weight") !=
+            ASSAY_OK ||
+        dims[3] != cols)
+        return ASSAY_OK;
+    for (int64_t r = 0; r < j->n_rows; r++) {
+        int64_t token = at->tokens[j->first_row + r];
+        bool known = token >= 0 && token < dims[2];
+        for (int64_t c = 0; c < cols; c++)
+            home->scratch[r * cols + c] =
+                known ? w[token * cols + c] * home->knobs->embed_scale : home->got[r * cols + c];
+    }
+    assay_relation_score(&home->rel, home->scratch, &home->pair);
+    return assay_home_offer_relation(
+        home, &(assay_offer_text){.kind = "embedding taken from the output head",
+                                  .complexity = 0.2,
+                                  .evidence = "the rows of these tokens in the output head are "
+                                              "the value"});
 }
 
 assay_status assay_fault_match_weight_source(assay_home *home)
@@ -203,6 +247,9 @@ assay_status assay_fault_match_weight_source(assay_home *home)
                                             "logits"}));
         return try_cloud(home);
     }
+    if (assay_home_is(home, ASSAY_POINT_EMBED))
+        return try_head_rows(home);
+    ASSAY_TRY(try_other_norms(home));
     if (j->layer < 0 || !assay_home_weighs(home))
         return ASSAY_OK;
     for (int layer = 0; layer < home->shape->n_layer; layer++) {
