@@ -62,6 +62,17 @@ assay_status assay_mapping_open(assay_mapping *out, const char *path)
     return s;
 }
 
+/* The kernel looks at every page that was read (7 ms for half a GB), for a whole mapping on one
+ * thread. */
+static void let_go(const assay_mapping *mapping)
+{
+    enum { PIECE = 32 << 20 };
+    const int64_t n = (int64_t)(mapping->n_bytes / PIECE);
+#pragma omp parallel for schedule(dynamic, 1) if (n > 1)
+    for (int64_t i = 0; i < n; i++)
+        madvise((void *)(mapping->bytes + i * PIECE), PIECE, MADV_DONTNEED);
+}
+
 void assay_mapping_close(assay_mapping *mapping)
 {
     if (!mapping->bytes)
@@ -69,6 +80,7 @@ void assay_mapping_close(assay_mapping *mapping)
     for (int i = 0; i < N_NAMED; i++)
         if (atomic_load(&named[i].first) == (uintptr_t)mapping->bytes)
             atomic_store(&named[i].first, 0);
+    let_go(mapping);
     munmap((void *)mapping->bytes, (size_t)mapping->n_bytes);
     *mapping = (assay_mapping){0};
 }
