@@ -59,6 +59,7 @@ static void leave_step(assay_capture *c)
 
 static void release(assay_capture *c)
 {
+    assay_write_queue_free(c->queue);
     leave_step(c);
     assay_h5_kit_clear(&c->kit);
     if (c->file >= 0)
@@ -71,6 +72,13 @@ static void release(assay_capture *c)
     free(c->path);
     free(c->temporary);
     free(c);
+}
+
+static assay_status flush(assay_capture *c)
+{
+    return assay_h5_flush(c->file)
+               ? ASSAY_OK
+               : assay_h5_fail(ASSAY_IO, "'%s' cannot be written", c->temporary);
 }
 
 assay_status assay_capture_create(assay_capture **out, const char *path,
@@ -114,16 +122,22 @@ out:
     return s;
 }
 
-/* The step at work is over: its rows of the cheap tiers, and everything on its way to the disk. */
+/*
+ * The step at work is over: its values, then its rows of the cheap tiers, on their way to the disk.
+ * Until everything in it has been flushed no path leads to its group, so that a kill meanwhile
+ * leaves the steps before it; what remains are a few bytes of the group that holds the steps.
+ */
 static assay_status end_step(assay_capture *c)
 {
-    leave_step(c);
-    if (c->step < 0)
+    if (c->step_group < 0)
         return ASSAY_OK;
+    if (c->queue)
+        ASSAY_TRY(assay_write_queue_drain(c->queue));
+    ASSAY_TRY(flush(c));
     ASSAY_TRY(assay_capture_flush_table(c));
-    if (!assay_h5_flush(c->file))
-        return assay_h5_fail(ASSAY_IO, "'%s' cannot be written", c->temporary);
-    return ASSAY_OK;
+    ASSAY_TRY(assay_h5_show_group(c->step_group, c->file, c->group));
+    leave_step(c);
+    return flush(c);
 }
 
 assay_status assay_capture_prompt(assay_capture *c, const char *name, const char *text,
@@ -145,7 +159,8 @@ assay_status assay_capture_prompt(assay_capture *c, const char *name, const char
     snprintf(path, sizeof path, "%s/tokens", c->prompt);
     ASSAY_TRY(assay_h5_put_dataset(c->file, path, H5T_NATIVE_INT32, 1, &n_tokens, tokens));
     snprintf(path, sizeof path, "%s/steps", c->prompt);
-    return assay_h5_make_group(c->file, path);
+    ASSAY_TRY(assay_h5_make_group(c->file, path));
+    return flush(c); /* from now on the file can be opened and says that it is incomplete */
 }
 
 assay_status assay_capture_greedy(assay_capture *c, const int32_t *ids, int64_t n)
@@ -165,8 +180,7 @@ assay_status assay_capture_step(assay_capture *c, bool is_prefill, int64_t first
     char path[ASSAY_CAPTURE_PATH + 16];
     c->step++;
     snprintf(c->group, sizeof c->group, "%.400s/steps/%04d", c->prompt, c->step);
-    ASSAY_TRY(assay_h5_make_group(c->file, c->group));
-    ASSAY_TRY(assay_h5_open_group(&c->step_group, c->file, c->group));
+    ASSAY_TRY(assay_h5_make_hidden_group(&c->step_group, c->file, c->group));
     hid_t group = c->step_group;
     ASSAY_TRY(assay_h5_put_text(group, c->group, "phase", is_prefill ? "prefill" : "decode"));
     ASSAY_TRY(assay_h5_put_numbers(group, c->group, "first_position", H5T_NATIVE_INT64,
@@ -193,10 +207,10 @@ static assay_status begin_step(assay_capture *c, const assay_tap_event *e)
     char path[ASSAY_CAPTURE_PATH + 16];
     if (several) {
         snprintf(path, sizeof path, "%s/sequences", c->group);
-        ASSAY_TRY(assay_h5_put_dataset(c->file, path, H5T_NATIVE_INT32, 1, &e->rows.n,
+        ASSAY_TRY(assay_h5_put_dataset(c->step_group, path, H5T_NATIVE_INT32, 1, &e->rows.n,
                                        e->rows.sequences));
         snprintf(path, sizeof path, "%s/positions", c->group);
-        ASSAY_TRY(assay_h5_put_dataset(c->file, path, H5T_NATIVE_INT32, 1, &e->rows.n,
+        ASSAY_TRY(assay_h5_put_dataset(c->step_group, path, H5T_NATIVE_INT32, 1, &e->rows.n,
                                        e->rows.positions));
     }
     return ASSAY_OK;
@@ -252,10 +266,14 @@ static assay_status put_more(assay_capture *c, const char *point_name, const cha
                              hid_t type, const void *number)
 {
     char path[2 * ASSAY_CAPTURE_PATH];
-    snprintf(path, sizeof path, "%s/%s", c->group, point_name);
-    if (H5Lexists(c->file, path, H5P_DEFAULT) <= 0)
+    hid_t set;
+    if (c->step_group < 0 || H5Lexists(c->step_group, point_name, H5P_DEFAULT) <= 0)
         return ASSAY_OK;
-    return within_file(c, assay_h5_put_numbers(c->file, path, attribute, type, number, 1));
+    snprintf(path, sizeof path, "%s/%s", c->group, point_name);
+    ASSAY_TRY(assay_h5_open_dataset(&set, c->step_group, path));
+    assay_status s = assay_h5_put_numbers(set, path, attribute, type, number, 1);
+    assay_h5_close(set);
+    return within_file(c, s);
 }
 
 assay_status assay_capture_floor_bf16(assay_capture *c, const char *point_name, double floor)
@@ -305,6 +323,8 @@ static assay_status put_dropped(assay_capture *c)
 static assay_status close_file(assay_capture *c)
 {
     hid_t file = c->file;
+    assay_write_queue_free(c->queue); /* drained at the end of the step */
+    c->queue = NULL;
     leave_step(c);
     c->file = -1;
     if (H5Fclose(file) < 0)
@@ -346,6 +366,8 @@ void assay_capture_abandon(assay_capture *c)
 {
     if (!c)
         return;
+    assay_write_queue_free(c->queue);
+    c->queue = NULL;
     leave_step(c);
     if (c->file >= 0)
         H5Fclose(c->file);

@@ -54,6 +54,8 @@
  * floor_bf16 (the same in bfloat16).
  *
  * The file is written under a temporary name beside the target, synced, and renamed when complete;
+ * values by a thread of its own (probes/write_queue.h) that calls no HDF5. What it cannot write is
+ * said by the next call that writes, or that ends the step;
  * a capture that was cut off has complete = 0 and keeps its temporary name (cut off between the
  * last sync and the new name, it is whole and says 1). Appending to a file of another run is
  * refused.

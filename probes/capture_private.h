@@ -8,6 +8,7 @@
 #include "probes/hdf5_write.h"
 #include "probes/recorder.h"
 #include "probes/selector.h"
+#include "probes/write_queue.h"
 
 #define ASSAY_CAPTURE_PATH 512
 #define ASSAY_STATS_COLUMNS 10
@@ -38,9 +39,8 @@ struct assay_capture {
     char group[ASSAY_CAPTURE_PATH];  /* of the step */
     hid_t step_group;                /* the same, open; -1: none */
     assay_h5_kit kit;
-    int64_t n_unsynced, synced_to; /* bytes of values that nobody brings to the disk yet; from
-                                      where in the file */
-    int64_t engine_step;           /* of the tap; -1: none */
+    assay_write_queue *queue; /* of values; NULL: none yet. The file is flushed when it is empty */
+    int64_t engine_step;      /* of the tap; -1: none */
     assay_table table;
     int64_t n_table; /* rows already in the file, of the prompt */
     char **dropped;

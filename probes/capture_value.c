@@ -211,15 +211,17 @@ static assay_status put_about(assay_h5_kit *kit, hid_t set, const char *path,
     return ASSAY_OK;
 }
 
-/* Values go on their way to the disk while the next ones are computed. */
-static assay_status sync_some(assay_capture *c, int64_t bytes)
+/* Values go on their way to the file while the next ones are computed. */
+static assay_status enqueue(assay_capture *c, const void *values, int64_t bytes, int64_t at)
 {
-    enum { ENOUGH = 16 << 20 };
-    c->n_unsynced += bytes;
-    if (c->n_unsynced < ENOUGH)
+    int fd;
+    if (bytes == 0)
         return ASSAY_OK;
-    c->n_unsynced = 0;
-    return assay_h5_begin_sync(c->file, &c->synced_to);
+    if (!c->queue) {
+        ASSAY_TRY(assay_h5_descriptor(&fd, c->file));
+        ASSAY_TRY(assay_write_queue_new(&c->queue, fd, c->temporary));
+    }
+    return assay_write_queue_put(c->queue, values, (size_t)bytes, at);
 }
 
 /* Whether the budget still has room for so many bytes, which are then taken from it; else they are
@@ -249,12 +251,13 @@ static assay_status put_value(assay_capture *c, const assay_value_about *about,
     if (!fits)
         return ASSAY_OK;
     hid_t set;
-    ASSAY_TRY(assay_h5_create_dataset(&set, c->step_group, path, assay_h5_type(dtype), kept->n_dims,
-                                      kept->dims, kept->values));
+    int64_t at;
+    ASSAY_TRY(assay_h5_place_dataset(&set, &at, &c->kit, c->step_group, path, assay_h5_type(dtype),
+                                     kept->n_dims, kept->dims));
     assay_status s = put_about(&c->kit, set, path, about, kept);
     assay_status closed = assay_h5_close_dataset(set, c->step_group, path);
     s = s == ASSAY_OK ? closed : s;
-    return s == ASSAY_OK ? sync_some(c, bytes) : s;
+    return s == ASSAY_OK ? enqueue(c, kept->values, bytes, at) : s;
 }
 
 static assay_status budget_sketch(assay_capture *c, const char *name, assay_recorded *kept)

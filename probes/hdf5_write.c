@@ -1,7 +1,6 @@
 #include "probes/hdf5_write.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
 
 /* Room for objects and small values is taken from the file in stretches of so many bytes. */
@@ -64,6 +63,8 @@ void assay_h5_kit_clear(assay_h5_kit *kit)
     for (size_t i = 0; i < sizeof kit->texts / sizeof *kit->texts; i++)
         if (kit->texts[i] > 0)
             H5Tclose(kit->texts[i]);
+    if (kit->early > 0)
+        H5Pclose(kit->early);
     *kit = (assay_h5_kit){.spaces = {0}};
 }
 
@@ -88,6 +89,23 @@ assay_status assay_h5_make_group(hid_t file, const char *path)
         return unwritten(file, path, "group");
     H5Gclose(g);
     return ASSAY_OK;
+}
+
+assay_status assay_h5_make_hidden_group(hid_t *out, hid_t file, const char *path)
+{
+    errno = 0;
+    hid_t group = H5Gcreate_anon(file, H5P_DEFAULT, H5P_DEFAULT);
+    if (group < 0)
+        return unwritten(file, path, "group");
+    *out = group;
+    return ASSAY_OK;
+}
+
+assay_status assay_h5_show_group(hid_t group, hid_t file, const char *path)
+{
+    errno = 0;
+    return H5Olink(group, file, path, H5P_DEFAULT, H5P_DEFAULT) < 0 ? unwritten(file, path, "group")
+                                                                    : ASSAY_OK;
 }
 
 static assay_status write_attr(hid_t attr, hid_t file, const char *path, const char *name,
@@ -202,25 +220,46 @@ hid_t assay_h5_type(assay_dtype dtype)
     return -1;
 }
 
-assay_status assay_h5_create_dataset(hid_t *out, hid_t group, const char *path, hid_t type,
-                                     int n_dims, const int64_t *dims, const void *values)
+static hid_t make_dataset(hid_t group, const char *path, hid_t type, int n_dims,
+                          const int64_t *dims, hid_t plist)
 {
     const char *name = assay_h5_is_object(group) ? strrchr(path, '/') + 1 : path;
     hsize_t wide[ASSAY_H5_MAX_DIMS] = {0};
-    int64_t count = 1;
-    errno = 0;
-    for (int i = 0; i < n_dims; i++) {
+    for (int i = 0; i < n_dims; i++)
         wide[i] = (hsize_t)dims[i];
-        count *= dims[i];
-    }
     hid_t space = H5Screate_simple(n_dims, wide, NULL);
-    hid_t set = H5Dcreate2(group, name, type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-    herr_t e = set < 0 ? -1 : 0;
-    if (set >= 0 && count > 0)
-        e = H5Dwrite(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values);
+    hid_t set = H5Dcreate2(group, name, type, space, H5P_DEFAULT, plist, H5P_DEFAULT);
     H5Sclose(space);
-    if (e >= 0) {
+    return set;
+}
+
+static int64_t count_of(int n_dims, const int64_t *dims)
+{
+    int64_t count = 1;
+    for (int i = 0; i < n_dims; i++)
+        count *= dims[i];
+    return count;
+}
+
+static hid_t early_plist(void)
+{
+    hid_t plist = H5Pcreate(H5P_DATASET_CREATE);
+    H5Pset_alloc_time(plist, H5D_ALLOC_TIME_EARLY);
+    H5Pset_fill_time(plist, H5D_FILL_TIME_NEVER);
+    return plist;
+}
+
+assay_status assay_h5_place_dataset(hid_t *out, int64_t *at, assay_h5_kit *kit, hid_t group,
+                                    const char *path, hid_t type, int n_dims, const int64_t *dims)
+{
+    if (kit->early <= 0)
+        kit->early = early_plist();
+    errno = 0;
+    hid_t set = make_dataset(group, path, type, n_dims, dims, kit->early);
+    haddr_t place = set < 0 ? HADDR_UNDEF : H5Dget_offset(set);
+    if (set >= 0 && (place != HADDR_UNDEF || count_of(n_dims, dims) == 0)) {
         *out = set;
+        *at = place == HADDR_UNDEF ? -1 : (int64_t)place;
         return ASSAY_OK;
     }
     if (set >= 0)
@@ -237,9 +276,14 @@ assay_status assay_h5_close_dataset(hid_t set, hid_t group, const char *path)
 assay_status assay_h5_put_dataset(hid_t file, const char *path, hid_t type, int n_dims,
                                   const int64_t *dims, const void *values)
 {
-    hid_t set;
-    ASSAY_TRY(assay_h5_create_dataset(&set, file, path, type, n_dims, dims, values));
-    return assay_h5_close_dataset(set, file, path);
+    errno = 0;
+    hid_t set = make_dataset(file, path, type, n_dims, dims, H5P_DEFAULT);
+    herr_t e = set < 0 ? -1 : 0;
+    if (set >= 0 && count_of(n_dims, dims) > 0)
+        e = H5Dwrite(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values);
+    if (set >= 0 && H5Dclose(set) < 0)
+        e = -1;
+    return e < 0 ? unwritten(file, path, "") : ASSAY_OK;
 }
 
 static hid_t make_table(hid_t file, const char *path, hid_t type, int rank, int64_t width)
@@ -285,16 +329,11 @@ assay_status assay_h5_append(hid_t file, const char *path, hid_t type, int64_t w
     return e < 0 ? unwritten(file, path, "") : ASSAY_OK;
 }
 
-assay_status assay_h5_begin_sync(hid_t file, int64_t *from)
+assay_status assay_h5_descriptor(int *out, hid_t file)
 {
     void *handle;
-    hsize_t end;
-    if (H5Fget_vfd_handle(file, H5P_DEFAULT, &handle) < 0 || H5Fget_filesize(file, &end) < 0)
+    if (H5Fget_vfd_handle(file, H5P_DEFAULT, &handle) < 0)
         return assay_h5_fail(ASSAY_IO, "the open file cannot be told");
-    errno = 0;
-    bool ok = sync_file_range(*(int *)handle, *from, 0, SYNC_FILE_RANGE_WRITE) == 0;
-    *from = (int64_t)end;
-    /* other reasons are of a system or a file system that does not know it */
-    return ok || (errno != EIO && errno != ENOSPC && errno != EDQUOT) ? ASSAY_OK
-                                                                      : unwritten(file, "/", "");
+    *out = *(int *)handle;
+    return ASSAY_OK;
 }

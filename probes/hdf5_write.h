@@ -21,10 +21,15 @@ bool assay_h5_flush(hid_t file);
 typedef struct assay_h5_kit {
     hid_t spaces[9]; /* by the number of elements; of one: a scalar */
     hid_t texts[17]; /* by length */
+    hid_t early;     /* how a dataset is made that has its place before its values */
 } assay_h5_kit;
 void assay_h5_kit_clear(assay_h5_kit *kit);
 
 assay_status assay_h5_make_group(hid_t file, const char *path);
+/* An open group that no path leads to yet, and is gone when it is closed before one does. path: for
+ * messages. */
+assay_status assay_h5_make_hidden_group(hid_t *out, hid_t file, const char *path);
+assay_status assay_h5_show_group(hid_t group, hid_t file, const char *path);
 assay_status assay_h5_put_text(hid_t file, const char *path, const char *name, const char *text);
 /* type: of memory and file. n 1: a scalar. Replaces an attribute of the same name. */
 assay_status assay_h5_put_numbers(hid_t file, const char *path, const char *name, hid_t type,
@@ -38,22 +43,20 @@ assay_status assay_h5_add_numbers(assay_h5_kit *kit, hid_t object, const char *p
 hid_t assay_h5_type(assay_dtype dtype);
 assay_status assay_h5_put_dataset(hid_t file, const char *path, hid_t type, int n_dims,
                                   const int64_t *dims, const void *values);
-/* The same, left open for its attributes; assay_h5_close_dataset says whether all of it was
- * written.
+/*
+ * A dataset whose values somebody else writes, row-major and of this type, at byte *at of the file
+ * (-1: it has none), before the file is flushed next. Left open for its attributes;
+ * assay_h5_close_dataset says whether all of that was written.
  */
-assay_status assay_h5_create_dataset(hid_t *out, hid_t group, const char *path, hid_t type,
-                                     int n_dims, const int64_t *dims, const void *values);
+assay_status assay_h5_place_dataset(hid_t *out, int64_t *at, assay_h5_kit *kit, hid_t group,
+                                    const char *path, hid_t type, int n_dims, const int64_t *dims);
 assay_status assay_h5_close_dataset(hid_t set, hid_t group, const char *path);
 /* Appends rows of `width` elements (0: the dataset is a list) to a dataset that grows; makes it
  * first. */
 assay_status assay_h5_append(hid_t file, const char *path, hid_t type, int64_t width,
                              const void *rows, int64_t n_rows);
 
-/*
- * Has the system begin to bring to the disk what lies in the file from byte *from on, and does not
- * wait for it: a sync at the end then finds little left to do. *from: the end of the file. Fails:
- * ASSAY_IO; where the system cannot do it, nothing is done.
- */
-assay_status assay_h5_begin_sync(hid_t file, int64_t *from);
+/* The descriptor of an open file, which stays HDF5's. ASSAY_IO. */
+assay_status assay_h5_descriptor(int *out, hid_t file);
 
 #endif

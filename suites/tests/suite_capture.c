@@ -281,17 +281,23 @@ START_TEST(capture_in_progress_has_another_name_and_says_incomplete)
 }
 END_TEST
 
+enum { WIDE = 150000 }; /* 3 MB a value */
+
 /* Writes until it is killed; reports how many steps were begun through the pipe. */
-static void write_forever(const char *path, int pipe_end)
+static void write_forever(const char *path, int pipe_end, bool is_wide)
 {
     assay_capture *c;
-    if (assay_capture_create(&c, path, &about, NULL) ||
+    float *wide = malloc(5 * WIDE * sizeof *wide);
+    for (int i = 0; wide && i < 5 * WIDE; i++)
+        wide[i] = (float)i + 1;
+    if (!wide || assay_capture_create(&c, path, &about, NULL) ||
         assay_capture_prompt(c, "p", NULL, tokens, 5))
         _exit(1);
     for (int64_t step = 0;; step++) {
         for (int layer = 0; layer < 8; layer++) {
-            assay_buffer b =
-                assay_buffer_view((void *)embed, ASSAY_DTYPE_F32, 2, (int64_t[]){5, 3});
+            const bool large = is_wide && layer % 4 == 0;
+            assay_buffer b = assay_buffer_view(large ? wide : (void *)embed, ASSAY_DTYPE_F32, 2,
+                                               (int64_t[]){5, large ? WIDE : 3});
             assay_tap_event e = event_of(ASSAY_POINT_OUT, layer, &b, 0, 5);
             e.step = step;
             if (assay_capture_tap(c, &e))
@@ -302,38 +308,82 @@ static void write_forever(const char *path, int pipe_end)
     }
 }
 
-START_TEST(capture_cut_off_by_kill_never_passes_for_whole)
+/* Every value of every step that is there. */
+static void check_values(assay_run *run, bool is_wide)
 {
+    static double x[5 * WIDE];
+    for (int step = 0; step < assay_run_prompt_at(run, 0)->n_steps; step++)
+        for (int layer = 0; layer < 8; layer++) {
+            const int n = is_wide && layer % 4 == 0 ? 5 * WIDE : 15;
+            const assay_seen *seen = assay_run_find(run, 0, step, ASSAY_POINT_OUT, layer);
+            ck_assert_ptr_nonnull(seen);
+            EXPECT_OK(assay_run_read(x, run, seen));
+            for (int i = 0; i < n; i += n > 15 ? 997 : 1)
+                ck_assert_double_eq(x[i], i + 1);
+        }
+}
+
+static const char *round_path(int round)
+{
+    char name[32];
+    snprintf(name, sizeof name, "killed%d.h5.partial", round);
+    return data_scratch(name);
+}
+
+static void kill_one(const char *path, int round, bool is_wide)
+{
+    char x;
+    int ends[2];
+    ck_assert_int_eq(pipe(ends), 0);
+    pid_t child = fork();
+    if (child == 0)
+        write_forever(path, ends[1], is_wide);
+    for (int i = 0; i < 3 + round; i++)
+        ck_assert_int_eq(read(ends[0], &x, 1), 1);
+    usleep((useconds_t)(round * 137));
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+    close(ends[0]);
+    close(ends[1]);
+    ck_assert_int_ne(access(path, F_OK), 0);
+}
+
+/* All are killed before one is read, in threads that do not survive a fork. */
+static void check_killed(bool is_wide)
+{
+    enum { ROUNDS = 8 };
     int n_opened = 0;
-    for (int round = 0; round < 8; round++) {
-        char name[32];
-        snprintf(name, sizeof name, "killed%d.h5", round);
-        char path[4096], partial[4200], x;
-        snprintf(path, sizeof path, "%s", data_scratch(name));
+    char path[4096], partial[4200];
+    snprintf(path, sizeof path, "%s", data_scratch(is_wide ? "killed-wide.h5" : "killed.h5"));
+    for (int round = 0; round < ROUNDS; round++) {
+        kill_one(path, round, is_wide);
         snprintf(partial, sizeof partial, "%s.partial", path);
-        int ends[2];
-        ck_assert_int_eq(pipe(ends), 0);
-        pid_t child = fork();
-        if (child == 0)
-            write_forever(path, ends[1]);
-        for (int i = 0; i < 3 + round; i++)
-            ck_assert_int_eq(read(ends[0], &x, 1), 1);
-        usleep((useconds_t)(round * 137));
-        kill(child, SIGKILL);
-        waitpid(child, NULL, 0);
-        close(ends[0]);
-        close(ends[1]);
-        ck_assert_int_ne(access(path, F_OK), 0);
+        ck_assert_int_eq(rename(partial, round_path(round)), 0);
+    }
+    for (int round = 0; round < ROUNDS; round++) {
         assay_run *run;
-        const char *at = partial;
+        const char *at = round_path(round);
         if (assay_run_open(&run, &at, 1, NULL) == ASSAY_OK) {
             n_opened++;
             ck_assert(!assay_run_about(run)->is_complete);
             ck_assert_int_ge(assay_run_prompt_at(run, 0)->n_steps, 2);
+            check_values(run, is_wide);
             assay_run_close(run);
         }
+        unlink(round_path(round));
     }
     ck_assert_int_ge(n_opened, 4);
+}
+
+START_TEST(capture_cut_off_by_kill_never_passes_for_whole)
+{
+    check_killed(false);
+}
+END_TEST
+
+START_TEST(capture_cut_off_by_kill_holds_the_large_values_of_its_steps)
+{
+    check_killed(true);
 }
 END_TEST
 
@@ -513,7 +563,8 @@ EXPECT_MAIN("capture", capture_gives_back_what_the_tap_showed,
             capture_keeps_its_budget_and_says_what_it_dropped,
             capture_of_sketches_keeps_its_budget_too,
             capture_in_progress_has_another_name_and_says_incomplete,
-            capture_cut_off_by_kill_never_passes_for_whole, capture_refuses_wrong_use,
+            capture_cut_off_by_kill_never_passes_for_whole,
+            capture_cut_off_by_kill_holds_the_large_values_of_its_steps, capture_refuses_wrong_use,
             capture_and_reference_notice_changed_bytes,
             capture_with_the_older_checksum_is_proven_by_it, capture_with_absurd_counts_is_refused,
             capture_rows_tier_keeps_both_ends)
