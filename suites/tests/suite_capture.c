@@ -318,7 +318,8 @@ static void check_values(assay_run *run, bool is_wide)
             const assay_seen *seen = assay_run_find(run, 0, step, ASSAY_POINT_OUT, layer);
             ck_assert_ptr_nonnull(seen);
             EXPECT_OK(assay_run_read(x, run, seen));
-            for (int i = 0; i < n; i += n > 15 ? 997 : 1)
+            const int step_by = n > 15 ? 997 : 1;
+            for (int i = 0; i < n; i += step_by)
                 ck_assert_double_eq(x[i], i + 1);
         }
 }

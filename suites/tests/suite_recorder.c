@@ -214,6 +214,64 @@ START_TEST(recorder_sketch_follows_its_formula)
 }
 END_TEST
 
+/* Stretches of 65,536 with numbers that are not finite: in the order in which they lie. */
+static void stats_by_definition(assay_stats *out, const float *x, int64_t n)
+{
+    int64_t n_finite = 0;
+    double total = 0, squares = 0;
+    *out = (assay_stats){.n = n};
+    for (int64_t first = 0; first < n; first += 1 << 16) {
+        double sum = 0, square = 0;
+        for (int64_t i = first; i < n && i < first + (1 << 16); i++) {
+            const double v = x[i];
+            out->n_nan += isnan(v);
+            out->n_pos_inf += v == INFINITY;
+            out->n_neg_inf += v == -INFINITY;
+            out->n_zero += v == 0;
+            if (!isfinite(v))
+                continue;
+            out->min = !n_finite || v < out->min ? v : out->min;
+            out->max = !n_finite || v > out->max ? v : out->max;
+            n_finite++;
+            sum += v;
+            square += v * v;
+        }
+        total += sum;
+        squares += square;
+    }
+    out->mean = n_finite ? total / (double)n_finite : 0;
+    out->l2 = sqrt(squares);
+}
+
+START_TEST(recorder_statistics_of_masked_values_are_those_of_their_definition)
+{
+    enum { COLS = 331, N = 599 * COLS }; /* four stretches, the last one shorter */
+    float *x = malloc(N * sizeof *x);
+    ck_assert_ptr_nonnull(x);
+    for (int kind = 0; kind < 5; kind++) {
+        for (int i = 0; i < N; i++) {
+            const bool ahead = i % COLS > i / COLS / 2;
+            x[i] = (float)noise();
+            if (kind <= 1 && ahead) /* a causal mask */
+                x[i] = kind ? INFINITY : -INFINITY;
+            if (kind == 2 && i % 1777 == 0) /* few, of every kind */
+                x[i] = (float[]){NAN, INFINITY, -INFINITY}[i % 3];
+            if (kind == 3 && ahead) /* beside zeros of both signs */
+                x[i] = i % 97 ? (i % 2 ? 0.0f : -0.0f) : -INFINITY;
+            if (kind == 4) /* none is finite, but for one */
+                x[i] = i == N / 2 ? -3 : -INFINITY;
+        }
+        assay_buffer b = assay_buffer_view(x, ASSAY_DTYPE_F32, 2, (int64_t[]){N / COLS, COLS});
+        assay_stats got, wanted;
+        assay_stats_of(&got, &b);
+        stats_by_definition(&wanted, x, N);
+        wanted.checksum = got.checksum;
+        ck_assert_mem_eq(&got, &wanted, sizeof got);
+    }
+    free(x);
+}
+END_TEST
+
 START_TEST(recorder_table_rows_are_found_by_name)
 {
     for (int i = 0; i < assay_recorder_count(); i++)
@@ -285,4 +343,5 @@ EXPECT_MAIN("recorder", recorder_mixes_as_splitmix64_does,
             recorder_sketch_tells_exchanged_blocks_from_noise, recorder_sketch_follows_its_formula,
             recorder_statistics_of_long_values_do_not_depend_on_threads,
             recorder_sketches_of_78_layers_and_512_tokens_fit_in_200_mb,
+            recorder_statistics_of_masked_values_are_those_of_their_definition,
             recorder_table_rows_are_found_by_name)
