@@ -174,7 +174,10 @@ static int by_name(const void *a, const void *b)
 /* The names are handed over. */
 static assay_status sort_names(assay_h5_names *out, walk *w)
 {
-    if (w->n)
+    bool sorted = true; /* as groups of the older kind keep them */
+    for (int i = 1; i < w->n && sorted; i++)
+        sorted = by_name(&w->members[i - 1], &w->members[i]) <= 0;
+    if (!sorted)
         qsort(w->members, (size_t)w->n, sizeof *w->members, by_name);
     ASSAY_TRY(assay_alloc(&out->items, (size_t)w->n, sizeof *out->items, "names"));
     ASSAY_TRY(assay_alloc(&out->addresses, (size_t)w->n, sizeof *out->addresses, "names"));

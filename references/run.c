@@ -34,8 +34,10 @@ void assay_run_close(assay_run *run)
     if (!run)
         return;
     for (int p = 0; p < run->n_prompts; p++) {
-        for (int s = 0; s < run->prompts[p].n_steps; s++)
+        for (int s = 0; s < run->prompts[p].n_steps; s++) {
             free(run->prompts[p].steps[s].entries);
+            free(run->prompts[p].steps[s].keys);
+        }
         free(run->prompts[p].steps);
     }
     free(run->prompts);
@@ -267,28 +269,18 @@ const assay_seen *assay_run_seen_at(const assay_run *run, int prompt, int step, 
     return &data->entries[index].seen;
 }
 
-static const assay_seen *find(const assay_step_data *step, const assay_seen *place)
-{
-    if (!step->n_entries)
-        return NULL;
-    const assay_entry key = {.seen = *place};
-    const assay_entry *found =
-        bsearch(&key, step->entries, (size_t)step->n_entries, sizeof key, assay_entry_by_place);
-    return found ? &found->seen : NULL;
-}
-
 const assay_seen *assay_run_find_part(const assay_run *run, int prompt, int step, assay_point point,
                                       int layer, int rank, int hand_over)
 {
     const assay_seen place = {.point = point, .layer = layer, .rank = rank, .hand_over = hand_over};
-    return find(step_at(run, prompt, step), &place);
+    return assay_step_find(step_at(run, prompt, step), &place);
 }
 
 const assay_seen *assay_run_find_partial(const assay_run *run, int prompt, int step,
                                          assay_point point, int layer, int rank)
 {
     const assay_seen place = {.point = point, .layer = layer, .rank = rank, .partial = true};
-    return find(step_at(run, prompt, step), &place);
+    return assay_step_find(step_at(run, prompt, step), &place);
 }
 
 const assay_seen *assay_run_find(const assay_run *run, int prompt, int step, assay_point point,

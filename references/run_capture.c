@@ -9,8 +9,6 @@
 #include "probes/hdf5_set.h"
 #include "references/run_private.h"
 
-#define STATS_COLUMNS 10
-
 typedef struct reader {
     assay_run *run;
     const assay_run_options *options;
@@ -229,7 +227,7 @@ static assay_status read_value(reader *r, assay_step_data *step, hid_t group, co
     bool partial;
     assay_h5_set set;
     const assay_mapping *mapping = &r->run->files[r->file].mapping;
-    ASSAY_TRY(assay_run_text(&path, r->run, "%s/%s", at, name));
+    ASSAY_TRY(assay_run_path(&path, r->run, at, name));
     if (assay_capture_name_parse(&point, &layer, &partial, &hand_over, &rank, name) != ASSAY_OK)
         return assay_run_add_unmapped(r->run, "%s: %s", path, assay_error_text());
     assay_entry *e;
@@ -303,7 +301,7 @@ static assay_status read_members(assay_step_data *step, reader *r, hid_t group, 
     const int64_t n = step->about.n_tokens;
     assay_h5_names names;
     ASSAY_TRY(assay_h5_list(&names, group, at));
-    assay_status s = ASSAY_OK;
+    assay_status s = assay_step_room(step, step->n_entries + names.n);
     for (int i = 0; i < names.n && s == ASSAY_OK; i++) {
         const char *name = names.items[i];
         if (!strcmp(name, "sequences"))
@@ -340,135 +338,6 @@ static assay_status read_step(reader *r, assay_step_data *step, const char *at)
     return s;
 }
 
-typedef struct stats {
-    char (*points)[ASSAY_POINT_NAME_BYTES];
-    int32_t *steps;
-    double *values;
-    uint64_t *checksums, *buffers; /* buffers: six of each; NULL: none */
-    int *entries;                  /* by row: in its step; -1: none */
-    int64_t n;
-} stats;
-
-static assay_status load_stats(stats *t, const reader *r, const char *prompt)
-{
-    char path[1024], kind;
-    snprintf(path, sizeof path, "%.900s/stats", prompt);
-    ASSAY_TRY(assay_h5_member(&kind, r->id, path));
-    if (kind != 'g')
-        return ASSAY_OK;
-    snprintf(path, sizeof path, "%.900s/stats/step", prompt);
-    ASSAY_TRY(assay_h5_member(&kind, r->id, path));
-    if (kind != 'd')
-        return ASSAY_OK;
-    ASSAY_TRY(assay_h5_read_ids(&t->steps, &t->n, r->id, path));
-    assay_h5_info info;
-    snprintf(path, sizeof path, "%.900s/stats/values", prompt);
-    ASSAY_TRY(assay_h5_dataset(&info, r->id, path));
-    if (info.n_dims != 2 || info.dims[0] != t->n || info.dims[1] != STATS_COLUMNS)
-        return assay_fail(ASSAY_BAD_FILE, "'%s' does not have %lld rows of %d numbers", path,
-                          (long long)t->n, STATS_COLUMNS);
-    ASSAY_TRY(assay_alloc(&t->values, (size_t)info.count, sizeof *t->values, "statistics"));
-    ASSAY_TRY(assay_h5_read_f64(t->values, r->id, path, &info));
-    ASSAY_TRY(assay_alloc(&t->entries, (size_t)t->n, sizeof *t->entries, "statistics"));
-    ASSAY_TRY(assay_alloc(&t->checksums, (size_t)t->n, sizeof *t->checksums, "statistics"));
-    snprintf(path, sizeof path, "%.900s/stats/word_sum", prompt);
-    ASSAY_TRY(assay_h5_member(&kind, r->id, path));
-    if (kind == 'd') {
-        ASSAY_TRY(assay_h5_dataset(&info, r->id, path));
-        if (info.count != t->n)
-            return assay_fail(ASSAY_BAD_FILE, "'%s' does not have %lld numbers", path,
-                              (long long)t->n);
-        ASSAY_TRY(assay_h5_read_u64(t->checksums, r->id, path, &info));
-    }
-    snprintf(path, sizeof path, "%.900s/stats/buffer", prompt);
-    ASSAY_TRY(assay_h5_member(&kind, r->id, path));
-    if (kind == 'd') {
-        ASSAY_TRY(assay_h5_dataset(&info, r->id, path));
-        if (info.count != 6 * t->n)
-            return assay_fail(ASSAY_BAD_FILE, "'%s' does not have %lld rows of 6 numbers", path,
-                              (long long)t->n);
-        ASSAY_TRY(assay_alloc(&t->buffers, (size_t)info.count, sizeof *t->buffers, "statistics"));
-        ASSAY_TRY(assay_h5_read_u64(t->buffers, r->id, path, &info));
-    }
-    ASSAY_TRY(assay_alloc(&t->points, (size_t)t->n, sizeof *t->points, "statistics"));
-    snprintf(path, sizeof path, "%.900s/stats/point", prompt);
-    return assay_h5_read_texts((char *)t->points, ASSAY_POINT_NAME_BYTES, t->n, r->id, path);
-}
-
-#define MOST_ELEMENTS ((int64_t)1 << 53) /* whole numbers that a float64 holds */
-
-/* Points of which only statistics were kept. */
-static assay_status add_stats(reader *r, assay_prompt_data *p, const char *prompt)
-{
-    stats t = {0};
-    assay_status s = load_stats(&t, r, prompt);
-    for (int64_t i = 0; i < t.n && s == ASSAY_OK; i++) {
-        t.entries[i] = -1;
-        assay_point point;
-        int layer, hand_over, rank;
-        bool partial, has = false;
-        const double *row = t.values + i * STATS_COLUMNS;
-        int64_t counts[6]; /* n nan +inf -inf zero poison */
-        for (int k = 0; k < 6 && s == ASSAY_OK; k++)
-            if ((counts[k] = assay_index_of(row[k], MOST_ELEMENTS)) < 0)
-                s = assay_fail(ASSAY_BAD_FILE, "%s: row %lld of the statistics counts %g elements",
-                               prompt, (long long)i, row[k]);
-        if (s != ASSAY_OK)
-            break;
-        if (t.steps[i] < 0 || t.steps[i] >= p->n_steps ||
-            assay_capture_name_parse(&point, &layer, &partial, &hand_over, &rank, t.points[i]) !=
-                ASSAY_OK)
-            continue;
-        assay_step_data *step = &p->steps[t.steps[i]];
-        for (int k = 0; k < step->n_entries && !has; k++)
-            has = step->entries[k].seen.point == point && step->entries[k].seen.layer == layer &&
-                  step->entries[k].seen.partial == partial &&
-                  step->entries[k].seen.hand_over == hand_over &&
-                  (step->entries[k].seen.rank == rank || rank < 0) &&
-                  step->entries[k].source.file == r->file;
-        assay_entry *e;
-        if (has || (s = assay_step_add(&e, step)) != ASSAY_OK)
-            continue;
-        e->seen = assay_seen_blank();
-        e->seen.point = point;
-        e->seen.layer = layer;
-        e->seen.partial = partial;
-        e->seen.hand_over = hand_over;
-        e->seen.rank = rank;
-        e->source.file = r->file;
-        if (rank < 0 && r->run->info.n_ranks > 1 && !r->run->is_master)
-            e->seen.rank = r->run->files[r->file].rank;
-        e->seen.n_dims = 1;
-        e->seen.dims[0] = counts[0];
-        e->seen.n_nan = counts[1];
-        e->seen.n_pos_inf = counts[2];
-        e->seen.n_neg_inf = counts[3];
-        e->seen.n_zero = counts[4];
-        e->seen.n_poison = counts[5];
-        if (t.buffers && t.buffers[6 * i]) {
-            e->seen.written_address = t.buffers[6 * i];
-            e->seen.written_owner = (int64_t)t.buffers[6 * i + 2];
-            e->seen.read_address = t.buffers[6 * i + 3];
-            e->seen.read_owner = (int64_t)t.buffers[6 * i + 5];
-        }
-        e->seen.l2 = row[9];
-        e->seen.checksum = t.checksums[i];
-        e->seen.origin = r->run->info.dtype;
-        e->seen.source = assay_point_at(point)->name;
-        assay_plan_identity(&e->plan, e->seen.dims, 1);
-        t.entries[i] = step->n_entries - 1;
-    }
-    if (s == ASSAY_OK && t.n)
-        s = assay_run_read_sketches(r->run, p, r->id, prompt, t.steps, t.entries, t.n);
-    free(t.points);
-    free(t.steps);
-    free(t.values);
-    free(t.checksums);
-    free(t.buffers);
-    free(t.entries);
-    return s;
-}
-
 /* The values of a further rank; prompts and steps are there. */
 static assay_status read_rank(reader *r, const char *name, const char *at)
 {
@@ -481,7 +350,7 @@ static assay_status read_rank(reader *r, const char *name, const char *at)
                               r->run->files[r->file].path, group, r->run->files[0].path);
         ASSAY_TRY(read_step(r, &p->steps[i], group));
     }
-    return p ? add_stats(r, p, at)
+    return p ? assay_run_read_stats(r->run, p, r->file, at)
              : assay_fail(ASSAY_BAD_FILE, "'%s' has a prompt '%s' that '%s' lacks",
                           r->run->files[r->file].path, name, r->run->files[0].path);
 }
@@ -517,7 +386,7 @@ static assay_status read_prompt(reader *r, const char *name)
     }
     assay_h5_names_clear(&steps);
     if (s == ASSAY_OK)
-        s = add_stats(r, p, at);
+        s = assay_run_read_stats(r->run, p, r->file, at);
     return s;
 }
 

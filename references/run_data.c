@@ -46,6 +46,20 @@ assay_status assay_run_text(const char **out, assay_run *run, const char *format
     return ASSAY_OK;
 }
 
+assay_status assay_run_path(const char **out, assay_run *run, const char *group, const char *name)
+{
+    const size_t n_group = strlen(group), n_name = strlen(name) + 1;
+    char *path = malloc(n_group + 1 + n_name);
+    if (!path)
+        return assay_fail(ASSAY_NO_MEMORY, "run: no memory for a text");
+    memcpy(path, group, n_group);
+    path[n_group] = '/';
+    memcpy(path + n_group + 1, name, n_name);
+    ASSAY_TRY(assay_run_keep(run, path));
+    *out = path;
+    return ASSAY_OK;
+}
+
 assay_status assay_run_attr(const char **out, assay_run *run, hid_t file, const char *path,
                             const char *name, const char *fallback)
 {
@@ -171,16 +185,22 @@ assay_status assay_run_read_ranks(assay_run *run, int file)
     return ASSAY_OK;
 }
 
+assay_status assay_step_room(assay_step_data *step, int room)
+{
+    if (room <= step->room)
+        return ASSAY_OK;
+    assay_entry *entries = realloc(step->entries, (size_t)room * sizeof *entries);
+    if (!entries)
+        return assay_fail(ASSAY_NO_MEMORY, "run: no memory for %d values", room);
+    step->entries = entries;
+    step->room = room;
+    return ASSAY_OK;
+}
+
 assay_status assay_step_add(assay_entry **out, assay_step_data *step)
 {
-    if (step->n_entries == step->room) {
-        int room = step->room ? 2 * step->room : 64;
-        assay_entry *entries = realloc(step->entries, (size_t)room * sizeof *entries);
-        if (!entries)
-            return assay_fail(ASSAY_NO_MEMORY, "run: no memory for %d values", room);
-        step->entries = entries;
-        step->room = room;
-    }
+    if (step->n_entries == step->room)
+        ASSAY_TRY(assay_step_room(step, step->room ? 2 * step->room : 64));
     *out = memset(&step->entries[step->n_entries++], 0, sizeof **out);
     return ASSAY_OK;
 }
@@ -197,6 +217,31 @@ int assay_entry_by_place(const void *a, const void *b)
 {
     int64_t x = key_of(a, true), y = key_of(b, true);
     return (x > y) - (x < y);
+}
+
+/* A search looks at these alone: entries lie far apart. */
+static assay_status keep_keys(assay_step_data *step)
+{
+    ASSAY_TRY(assay_alloc(&step->keys, (size_t)step->n_entries, sizeof *step->keys, "places"));
+    for (int i = 0; i < step->n_entries; i++)
+        step->keys[i] = key_of(&step->entries[i].seen, true);
+    return ASSAY_OK;
+}
+
+const assay_seen *assay_step_find(const assay_step_data *step, const assay_seen *place)
+{
+    const int64_t key = key_of(place, true);
+    int first = 0, n = step->n_entries;
+    while (n > 0) { /* it is among n from `first` on, if anywhere */
+        int half = n / 2;
+        if (step->keys[first + half] < key) {
+            first += half + 1;
+            n -= half + 1;
+        } else
+            n = half;
+    }
+    bool found = first < step->n_entries && step->keys[first] == key;
+    return found ? &step->entries[first].seen : NULL;
 }
 
 static bool same_place(const assay_seen *a, const assay_seen *b)
@@ -249,5 +294,5 @@ assay_status assay_step_close(assay_run *run, assay_step_data *step)
     for (int i = 0; i < step->n_entries; i++)
         if (e[i].n_parts)
             ASSAY_TRY(link_parts(run, step, &e[i]));
-    return ASSAY_OK;
+    return keep_keys(step);
 }

@@ -63,6 +63,7 @@ typedef struct assay_step_data {
     const int32_t *sequences, *positions; /* where rows are of several requests, or padding; NULL */
     assay_entry *entries;
     int n_entries, room;
+    int64_t *keys; /* of their places, once the step is closed */
 } assay_step_data;
 
 typedef struct assay_prompt_data {
@@ -103,6 +104,8 @@ assay_status assay_run_keep(assay_run *run, void *memory);
 /* Formatted text owned by the run. */
 assay_status assay_run_text(const char **out, assay_run *run, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* "group/name", of many values. */
+assay_status assay_run_path(const char **out, assay_run *run, const char *group, const char *name);
 assay_status assay_run_add_unmapped(assay_run *run, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /* Text attribute owned by the run; `fallback` where it is absent. */
@@ -122,17 +125,24 @@ assay_status assay_run_pass_over(assay_run *run, const char *prompt);
 assay_seen assay_seen_blank(void);
 assay_status assay_run_add_note(assay_run *run, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+/* Room for so many entries in all, so that they need not move while they are added. */
+assay_status assay_step_room(assay_step_data *step, int room);
 /* A new zeroed entry at the end of the step (invalidates earlier pointers). */
 assay_status assay_step_add(assay_entry **out, assay_step_data *step);
 /* Order of entries in a step: layer, point, rank, partial, hand-over. */
 int assay_entry_by_place(const void *a, const void *b);
 /* Sorts entries, renumbers hand-overs from 0 and links bases. Drops entries without their base. */
 assay_status assay_step_close(assay_run *run, assay_step_data *step);
+/* The value at a place of a step that is closed; NULL: none. */
+const assay_seen *assay_step_find(const assay_step_data *step, const assay_seen *place);
 
 /* Adds what file `file` shows; the first file makes prompts and steps, further ones (ranks) must
  * have the same. */
 assay_status assay_run_open_capture(assay_run *run, int file, const assay_run_options *options);
 assay_status assay_run_open_foreign(assay_run *run, int file, const assay_run_options *options);
+/* Of the prompt's tables what is not there as values: statistics, and sketches. */
+assay_status assay_run_read_stats(assay_run *run, assay_prompt_data *prompt, int file,
+                                  const char *group);
 /* Sketches of a prompt's statistics: steps[row], entries[row] (of that step; -1: none) say whose.
  */
 assay_status assay_run_read_sketches(assay_run *run, assay_prompt_data *prompt, hid_t file,
