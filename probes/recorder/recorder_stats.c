@@ -249,18 +249,31 @@ ASSAY_WIDEST static void add_stretches(part *p, const assay_buffer *values, int6
 }
 
 typedef struct lanes {
-    assay_f64s sum, squares, low, high;
-    assay_i64s zero;
+    double sum[ASSAY_LANES_F64], squares[ASSAY_LANES_F64], low[ASSAY_LANES_F64],
+        high[ASSAY_LANES_F64];
 } lanes;
 
-ASSAY_INSIDE void add_lanes(lanes *l, const assay_f64s *v)
+/* Loops over arrays: comparisons of vectors gcc breaks into single elements where they are wider
+ * than the processor's. */
+ASSAY_INSIDE void add_lanes(lanes *l, const float *x)
 {
-    assay_i64s less = *v<l->low, more = *v> l->high;
-    l->low = (assay_f64s)(((assay_i64s)*v & less) | ((assay_i64s)l->low & ~less));
-    l->high = (assay_f64s)(((assay_i64s)*v & more) | ((assay_i64s)l->high & ~more));
-    l->zero -= *v == 0;
-    l->sum += *v;
-    l->squares += *v * *v;
+    double v[ASSAY_LANES_F64];
+    for (int j = 0; j < ASSAY_LANES_F64; j++)
+        v[j] = x[j];
+    for (int j = 0; j < ASSAY_LANES_F64; j++)
+        l->low[j] = v[j] < l->low[j] ? v[j] : l->low[j];
+    for (int j = 0; j < ASSAY_LANES_F64; j++)
+        l->high[j] = v[j] > l->high[j] ? v[j] : l->high[j];
+    for (int j = 0; j < ASSAY_LANES_F64; j++)
+        l->sum[j] += v[j];
+    for (int j = 0; j < ASSAY_LANES_F64; j++)
+        l->squares[j] += v[j] * v[j];
+}
+
+ASSAY_INSIDE void count_zeros(int32_t *zeros, const float *x, int n)
+{
+    for (int j = 0; j < n; j++)
+        zeros[j] += x[j] == 0;
 }
 
 /* Whole vectors of float32, all of them finite: else false, since squares of finite float32 numbers
@@ -268,26 +281,25 @@ ASSAY_INSIDE void add_lanes(lanes *l, const assay_f64s *v)
 ASSAY_WIDEST static bool add_vectors(part *p, const float *x, int64_t n)
 {
     lanes l = {.sum = {0}};
+    int32_t zeros[ASSAY_LANES_F32] = {0};
     for (int j = 0; j < ASSAY_LANES_F64; j++)
         l.low[j] = l.high[j] = x[0];
     int64_t i = 0;
     for (; i + ASSAY_LANES_F32 <= n; i += ASSAY_LANES_F32) {
-        assay_f64s low, high;
-        assay_widen_f32(&low, &high, x + i);
-        add_lanes(&l, &low);
-        add_lanes(&l, &high);
+        add_lanes(&l, x + i);
+        add_lanes(&l, x + i + ASSAY_LANES_F64);
+        count_zeros(zeros, x + i, ASSAY_LANES_F32);
     }
     if (i < n) {
-        assay_f32s narrow;
-        memcpy(&narrow, x + i, sizeof narrow);
-        assay_f64s v = __builtin_convertvector(narrow, assay_f64s);
-        add_lanes(&l, &v);
+        add_lanes(&l, x + i);
+        count_zeros(zeros, x + i, ASSAY_LANES_F64);
     }
     part all = {.s.min = x[0], .s.max = x[0], .n_finite = n};
+    for (int j = 0; j < ASSAY_LANES_F32; j++)
+        all.s.n_zero += zeros[j];
     for (int j = 0; j < ASSAY_LANES_F64; j++) {
         all.s.min = l.low[j] < all.s.min ? l.low[j] : all.s.min;
         all.s.max = l.high[j] > all.s.max ? l.high[j] : all.s.max;
-        all.s.n_zero += l.zero[j];
         all.sum += l.sum[j];
         all.squares += l.squares[j];
     }
