@@ -47,6 +47,31 @@ typedef struct side {
     int prompt;
 } side;
 
+/* Whether both have the same ids in the same order, as most rows do, where that shows without a
+ * copy. */
+static bool same_as_stored(const assay_rows_seen rows[2], int64_t t)
+{
+    const assay_rows_seen *a = &rows[0], *b = &rows[1];
+    return a->values.dtype == ASSAY_DTYPE_I32 && b->values.dtype == ASSAY_DTYPE_I32 &&
+           a->n_sub == 1 && b->n_sub == 1 && a->n_cols == b->n_cols &&
+           !memcmp((const int32_t *)a->values.data + assay_rows_place(a, t, 0),
+                   (const int32_t *)b->values.data + assay_rows_place(b, t, 0),
+                   (size_t)a->n_cols * sizeof(int32_t));
+}
+
+/* room: of all ids of a row of both. */
+static bool same_row(const assay_rows_seen rows[2], int64_t t, double limit, double *room)
+{
+    double *x[2] = {room, room + rows[0].n_sub * rows[0].n_cols};
+    if (same_as_stored(rows, t))
+        return true;
+    for (int i = 0; i < 2; i++)
+        for (int64_t sub = 0; sub < rows[i].n_sub; sub++)
+            assay_rows_copy(x[i] + sub * rows[i].n_cols, &rows[i], t, sub);
+    return same_set(x[0], rows[0].n_sub * rows[0].n_cols, x[1], rows[1].n_sub * rows[1].n_cols,
+                    limit);
+}
+
 /* Choices of one layer in one pair of steps. */
 static assay_status compare_steps(assay_choices *c, assay_point point, int layer, int bit,
                                   const side sides[2], const int steps[2])
@@ -66,21 +91,26 @@ static assay_status compare_steps(assay_choices *c, assay_point point, int layer
     }
     if (first >= end)
         return ASSAY_OK;
-    assay_slab ids[2] = {{0}, {0}};
-    assay_status s = assay_slab_read(&ids[0], sides[0].run, seen[0], about[0], first, end, -1);
-    if (s == ASSAY_OK)
-        s = assay_slab_read(&ids[1], sides[1].run, seen[1], about[1], first, end, -1);
-    for (int64_t t = 0; t < end - first && s == ASSAY_OK; t++) {
-        int64_t n_a = ids[0].n_sub * ids[0].n_cols, n_b = ids[1].n_sub * ids[1].n_cols;
+    assay_rows_seen rows[2] = {{0}, {0}};
+    double *room = NULL;
+    assay_status s;
+    for (int i = 0; i < 2; i++)
+        ASSAY_GO(assay_rows_look(&rows[i], sides[i].run, seen[i], about[i], first, end, -1));
+    ASSAY_GO(assay_alloc(&room,
+                         (size_t)(rows[0].n_sub * rows[0].n_cols + rows[1].n_sub * rows[1].n_cols),
+                         sizeof *room, "ids"));
+    for (int64_t t = 0; t < end - first; t++) {
         double limit = bit == ASSAY_CHOICE_KEYS ? (double)(first + t) : 1e9;
         c->rows[layer][bit - 1]++;
-        if (!same_set(ids[0].x + t * n_a, n_a, ids[1].x + t * n_b, n_b, limit)) {
+        if (!same_row(rows, t, limit, room)) {
             c->flips[layer * c->n + first + t] |= (uint8_t)bit;
             c->count[layer][bit - 1]++;
         }
     }
-    assay_slab_clear(&ids[0]);
-    assay_slab_clear(&ids[1]);
+out:
+    free(room);
+    assay_rows_clear(&rows[0]);
+    assay_rows_clear(&rows[1]);
     return s;
 }
 
