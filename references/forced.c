@@ -73,7 +73,8 @@ static void set_knobs(assay_forced *f, const assay_forced_options *options)
     if (!options || !options->knobs)
         apply_cache(&f->knobs, info->cache);
     f->rounding = f->knobs;
-    f->rounding.round_out = f->rounding.round_weight = info->dtype;
+    f->format = assay_forced_format(&f->is_mixed, f->run);
+    f->rounding.round_out = f->rounding.round_weight = f->format;
     f->rounding.activations_q8 =
         (info->profile && info->profile->activations_q8) || (options && options->activations_q8);
 }
@@ -246,15 +247,16 @@ static void keep_larger(double *rounded, const double *moved, const double *expe
  * sums of d products, 2^-24 sqrt(d). (What float32 does to every key on its own is in the first:
  * oracle_attention_noise.c.) A 16-bit run that shows every op rounds its scores as the
  * first realisation does; only a variant with a fitted number (`fitted`) needs the second one
- * there, since the number is never the run's to the last bit.
+ * there, since the number is never the run's to the last bit. Mixed precision rounds what it shows
+ * in float32 once more before it multiplies.
  */
 static assay_status add_score_noise(double *rounded, const double *expected, assay_forced *f,
                                     const assay_judged *j, const assay_part *at, int64_t n,
                                     const assay_knobs *rounding, bool fitted)
 {
     const assay_oracle_shape *shape = assay_oracle_shape_of(f->oracle);
-    int mantissa = assay_dtype_mantissa(assay_run_about(f->run)->dtype);
-    if (!covers_attention(f, j) || (mantissa < 24 && j->n_interval == 0 && !fitted))
+    int mantissa = assay_dtype_mantissa(f->format);
+    if (!covers_attention(f, j) || (mantissa < 24 && j->n_interval == 0 && !fitted && !f->is_mixed))
         return ASSAY_OK;
     double *moved;
     assay_knobs knobs = *rounding;
@@ -342,7 +344,7 @@ void assay_forced_shape_of(assay_judged *j, assay_forced *f, int64_t n)
  * on captured inputs. */
 static assay_dtype format_of(const assay_forced *f, const assay_judged *j, int64_t n)
 {
-    assay_dtype run = assay_run_about(f->run)->dtype;
+    assay_dtype run = f->format;
     assay_dtype shown = assay_floor_format(f->got, n);
     if (assay_dtype_mantissa(run) >= 24 || j->n_interval > 0 || j->seen->is_rescaled)
         return run;
@@ -501,6 +503,10 @@ assay_status assay_forced_start(assay_forced **out, assay_run *run, assay_oracle
     f->only = options ? options->only : NULL;
     f->n_only = options ? options->n_only : 0;
     set_knobs(f, options);
+    if (f->is_mixed)
+        assay_forced_say(&f->notes,
+                         "mixed precision: values of float32 and of %s; the floors are those of %s",
+                         assay_dtype_name(f->format), assay_dtype_name(f->format));
     ASSAY_GO(assay_forced_pool_new(&f->pool));
     ASSAY_GO(assay_forced_follow_sizes(f));
     ASSAY_GO(assay_alloc(&f->passes, (size_t)n_prompts, sizeof *f->passes, "passes"));

@@ -122,7 +122,7 @@ assay_status assay_ids_judge_seen(assay_judged *judged, const assay_part *at,
     j->first_row = step->n_tokens - c.rows;
     int64_t first_visible = experts ? 0 : step->first_position + j->first_row + 1;
     /* a captured score shows its own precision; else that of the run */
-    assay_dtype format = assay_run_about(at->run)->dtype;
+    assay_dtype format = rounding->round_out;
     if (assay_pass_is_put(at->pass, at->step, from, j->layer)) {
         assay_dtype shown = assay_floor_format(c.scores, c.rows * c.n_scores);
         format = shown == ASSAY_DTYPE_BF16 ? format : ASSAY_DTYPE_F32;

@@ -149,7 +149,7 @@ assay_status assay_forced_judge_sketch(assay_judged *judged, const assay_forced 
         assay_project(own, &p, expected);
         for (int64_t g = 0; g < p.n_groups; g++)
             groups[g] = sum_group(&p, g, own, expected, rounded);
-        j->format = assay_run_about(f->run)->dtype;
+        j->format = f->format;
         j->is_home = !judge_masks(j, expected, n);
         j->why[0] = '\0';
         if (j->is_home)

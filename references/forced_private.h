@@ -17,6 +17,8 @@ struct assay_forced {
     assay_run *run;
     assay_oracle *oracle;
     assay_knobs knobs, rounding;
+    assay_dtype format; /* of its arithmetic */
+    bool is_mixed;      /* some values are float32, most products are not */
     int first_layer, last_layer;
     const bool *layers;
     const assay_forced_place *only; /* while values are judged */
@@ -34,6 +36,10 @@ struct assay_forced {
     int held;
     int64_t held_size;
 };
+
+/* The format that a run computes in; *mixed: it says float32, and a third of its values are of 16
+ * bits. */
+assay_dtype assay_forced_format(bool *mixed, const assay_run *run);
 
 void assay_forced_say(assay_text_list *list, const char *format, ...)
     __attribute__((format(printf, 2, 3)));

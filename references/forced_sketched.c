@@ -158,7 +158,7 @@ static assay_status round_once(double *rest, walk *w, const assay_judged *j,
                                const assay_projection *p, int64_t n)
 {
     assay_forced *f = w->f;
-    assay_dtype format = assay_run_about(f->run)->dtype;
+    assay_dtype format = f->format;
     assay_part at = {f->passes[j->prompt], f->run, j->prompt, j->step};
     assay_knobs knobs = f->knobs;
     double *other;
@@ -294,7 +294,7 @@ static double jumps_of_cache(const assay_forced *f, const assay_judged *j)
                   : k->round_cache != ASSAY_DTYPE_F64
                       ? ldexp(1, -assay_dtype_mantissa(k->round_cache))
                       : 0;
-    if (assay_dtype_mantissa(assay_run_about(f->run)->dtype) < 24 ||
+    if (assay_dtype_mantissa(f->format) < 24 ||
         !assay_covers_attention(f->passes[j->prompt], j->step, j->point, j->layer))
         return 0;
     return fmin(sqrt(2 * fmax(j->floor_rel, ldexp(1, -22)) * unit), 0.3 * unit);

@@ -70,7 +70,10 @@ static assay_status list_failures(assay_finding *f, const assay_comparison *comp
 static assay_status describe_numbers(assay_finding *f, const assay_compared *item)
 {
     const assay_metrics *m = &item->metrics;
-    char text[3][32];
+    char text[3][32], steps[64] = "";
+    if (!item->is_prefill && item->n_rows > 1)
+        snprintf(steps, sizeof steps, " (all decode steps as one, the worst is step %d)",
+                 item->step);
     f->error_rel = m->rel;
     f->error_cos = 1 - m->one_minus_cos;
     f->error_gain = m->gain;
@@ -80,8 +83,8 @@ static assay_status describe_numbers(assay_finding *f, const assay_compared *ite
     ASSAY_TRY(assay_strings_add(&f->evidence, "%s", item->why));
     ASSAY_TRY(assay_strings_add(
         &f->evidence,
-        "%" PRId64 " of %" PRId64 " rows judged: median error %s, largest %s; 1 - cos %s",
-        item->n_rows_judged, item->n_rows, assay_text_number(text[0], m->row_rel_median),
+        "%" PRId64 " of %" PRId64 " rows judged%s: median error %s, largest %s; 1 - cos %s",
+        item->n_rows_judged, item->n_rows, steps, assay_text_number(text[0], m->row_rel_median),
         assay_text_number(text[1], m->row_rel_max), assay_text_number(text[2], m->one_minus_cos)));
     if (item->bad_at[0] < 0)
         return ASSAY_OK;

@@ -187,8 +187,56 @@ static assay_status join_cached(assay_diagnosis *d)
     return ASSAY_OK;
 }
 
+static bool all_zero(const assay_diagnosis *d, int position)
+{
+    const assay_judged *j = judged_of(d, position);
+    const double *got, *expected;
+    if (assay_forced_values(&got, &expected, d->forced, d->homes[position].index) != ASSAY_OK)
+        return false;
+    for (int64_t i = 0; i < j->n_rows * j->n_cols; i++)
+        if (got[i] != 0)
+            return false;
+    return true;
+}
+
+/* Whether the explanation says that this slot of the cache holds nothing. */
+static bool is_empty_slot(const assay_located *l, int64_t slot)
+{
+    const json_t *slots = json_object_get(l->fitted, "slots");
+    for (size_t i = 0; i < json_array_size(slots); i++) {
+        const json_t *pair = json_array_get(slots, i);
+        if (json_integer_value(json_array_get(pair, 0)) == slot &&
+            json_integer_value(json_array_get(pair, 1)) < 0)
+            return true;
+    }
+    return false;
+}
+
+/* A run that shows keys and values as its cache has them shows zeros in a slot that was written
+ * elsewhere: that is what attention's finding says. */
+static void join_empty_slots(assay_diagnosis *d)
+{
+    static const assay_point cached[] = {ASSAY_POINT_K, ASSAY_POINT_K_ROPE, ASSAY_POINT_V,
+                                         ASSAY_POINT_KV_LATENT, ASSAY_POINT_KV_B};
+    for (int i = 0; i < d->n; i++)
+        for (int k = 0; k < d->n; k++) {
+            const assay_judged *j = judged_of(d, k);
+            bool is_cached = false;
+            for (size_t c = 0; c < sizeof cached / sizeof *cached; c++)
+                is_cached = is_cached || j->point == cached[c];
+            const assay_run_step *at =
+                assay_run_step_at(assay_forced_run(d->forced), j->prompt, j->step);
+            if (i != k && is_cached && d->homes[i].fault == ASSAY_FAULT_KV_ADDR &&
+                d->homes[k].merged < 0 && d->homes[i].merged < 0 && j->n_rows == 1 &&
+                same_place(judged_of(d, i), j) && is_empty_slot(&d->homes[i], at->first_position) &&
+                all_zero(d, k))
+                d->homes[k].merged = i;
+        }
+}
+
 assay_status assay_diagnosis_join(assay_diagnosis *diagnosis)
 {
+    join_empty_slots(diagnosis);
     ASSAY_TRY(join_cached(diagnosis));
     ASSAY_TRY(join_attention(diagnosis));
     join_readers(diagnosis);

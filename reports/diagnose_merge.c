@@ -51,9 +51,18 @@ void assay_diagnosis_merge(assay_diagnosis *d)
         }
 }
 
+/* "window, in some heads" of one step is the window of another. */
+static size_t kind_length(const char *kind)
+{
+    const char *some = strstr(kind, ", in some ");
+    return some ? (size_t)(some - kind) : strlen(kind);
+}
+
 static bool same_finding(const assay_located *a, const assay_located *b)
 {
-    return a->fault == b->fault && !strcmp(a->kind, b->kind) && !strcmp(a->family, b->family);
+    size_t n = kind_length(a->kind);
+    return a->fault == b->fault && n == kind_length(b->kind) && !strncmp(a->kind, b->kind, n) &&
+           !strcmp(a->family, b->family);
 }
 
 /* Adds where one home is to the lists of a finding. */

@@ -445,7 +445,7 @@ static int64_t take_partly(double *out, const assay_home *h, const double *varia
 
 /* " (heads 2, 3)" where rows of attention's probabilities that took a variant are of some heads
  * alone. */
-static const char *heads_of(char out[64], const assay_home *h, const double *taken)
+static void heads_of(char out[64], const assay_home *h, const double *taken)
 {
     const assay_judged *j = h->judged;
     int H = h->shape->n_head, n = 0;
@@ -453,7 +453,7 @@ static const char *heads_of(char out[64], const assay_home *h, const double *tak
     size_t used = 0;
     out[0] = '\0';
     if (j->point != ASSAY_POINT_PROBS || T * H != j->n_rows)
-        return out;
+        return;
     for (int head = 0; head < H; head++) {
         int64_t from = head * T * j->n_cols, size = T * j->n_cols;
         if (!memcmp(taken + from, h->expected + from, (size_t)size * sizeof *taken))
@@ -463,9 +463,10 @@ static const char *heads_of(char out[64], const assay_home *h, const double *tak
         n++;
     }
     snprintf(out + used, 64 - used, ")");
+    if (n == 1)
+        memmove(out + 6, out + 7, strlen(out + 7) + 1); /* one head */
     if (n == 0 || n == H)
         out[0] = '\0';
-    return out;
 }
 
 assay_status assay_home_offer_partly(assay_home *home, const double *variant, double *room,
@@ -491,9 +492,11 @@ assay_status assay_home_offer_partly(assay_home *home, const double *variant, do
         if (n == 0)
             continue;
         char kind[80], evidence[400], heads[64];
-        snprintf(kind, sizeof kind, "%s, in some %s", text->kind, way_names[way]);
-        snprintf(evidence, sizeof evidence, "in %lld %s%s: %s", (long long)n, way_names[way],
-                 heads_of(heads, home, room), text->evidence ? text->evidence : "");
+        heads_of(heads, home, room);
+        snprintf(kind, sizeof kind, "%s, in some %s", text->kind,
+                 heads[0] ? way_names[ASSAY_BY_HEADS] : way_names[way]);
+        snprintf(evidence, sizeof evidence, "in %lld %s%s: %s", (long long)n, way_names[way], heads,
+                 text->evidence ? text->evidence : "");
         assay_offer_text some = *text;
         some.kind = kind;
         some.evidence = evidence;

@@ -12,6 +12,7 @@ typedef struct assay_slot { /* what a slot holds */
     int64_t position; /* -1: zeros */
     int head_shift;   /* head h of the slot is head h + head_shift of the row; 0 */
     double scale;     /* of what is read; 1 */
+    bool due;         /* what should have been there, where the run shows something else */
 } assay_slot;
 
 typedef enum {

@@ -209,7 +209,8 @@ static json_t *moved_slots(char *text, size_t room, const assay_slot *slots, int
 static assay_status offer_map(assay_home *home, const assay_slot *slots, assay_cached what,
                               double complexity)
 {
-    static const char *const whose[] = {"of keys and values", "of keys", "of values"};
+    static const char *const whose[] = {"of keys and values", "of keys", "of values",
+                                        "of latents and rotary keys"};
     char list[200] = "", text[320];
     json_t *fitted = moved_slots(list, sizeof list, slots, assay_home_n_keys(home));
     snprintf(text, sizeof text, "slots %s that hold another than their own: %s", whose[what], list);
@@ -245,20 +246,41 @@ static assay_cached last_told_apart(const assay_home *home)
                : ASSAY_CACHED_VALUES;
 }
 
+/* Decode steps write one slot early: each key over the one before it, and the last slot stays
+ * empty; of the newest alone, or of all since the first step. A run that shows its cache shows
+ * zeros for what should be in the empty slot (due). */
+static assay_status try_one_early(assay_home *home, assay_slot *slots)
+{
+    const assay_judged *j = home->judged;
+    assay_run *run = assay_forced_run(home->forced);
+    const assay_run_step *at = assay_run_step_at(run, j->prompt, j->step);
+    int64_t n = assay_home_n_keys(home), first = assay_run_step_at(run, j->prompt, 0)->n_tokens;
+    bool latent = home->shape->is_mla && !assay_forced_is_latent(home->forced, j->prompt);
+    if (at->first_position == 0 || at->n_tokens != 1 || n < 2)
+        return ASSAY_OK;
+    for (int way = 0; way < 4; way++)
+        for (assay_cached what = ASSAY_CACHED_ALL; what <= ASSAY_CACHED_LATENT; what++) {
+            if ((what > last_told_apart(home) && what != ASSAY_CACHED_LATENT) ||
+                (what == ASSAY_CACHED_LATENT && !latent) || assay_home_settled(home))
+                continue;
+            assay_home_own_slots(slots, home);
+            for (int64_t i = way < 2 || first >= n ? n - 2 : first - 1; i < n - 1; i++) {
+                slots[i].position = i + 1;
+                slots[i].due = way % 2;
+            }
+            slots[n - 1].position = -1;
+            ASSAY_TRY(offer_map(home, slots, what, 0.8));
+        }
+    return ASSAY_OK;
+}
+
 /* Without probabilities: the newest key over the one before it, a slot that is empty, neighbouring
  * pages exchanged. */
 static assay_status try_guesses(assay_home *home, assay_slot *slots)
 {
-    const assay_run_step *at =
-        assay_run_step_at(assay_forced_run(home->forced), home->judged->prompt, home->judged->step);
-    int64_t n = assay_home_n_keys(home), first = at->first_position;
+    int64_t n = assay_home_n_keys(home);
+    ASSAY_TRY(try_one_early(home, slots));
     for (assay_cached what = ASSAY_CACHED_ALL; what <= last_told_apart(home); what++) {
-        if (first > 0 && at->n_tokens == 1) {
-            assay_home_own_slots(slots, home);
-            slots[n - 2].position = n - 1;
-            slots[n - 1].position = -1;
-            ASSAY_TRY(offer_map(home, slots, what, 0.8));
-        }
         for (int64_t i = 0; i < n && n <= 64 && !assay_home_settled(home); i++) {
             assay_home_own_slots(slots, home);
             slots[i].position = -1;

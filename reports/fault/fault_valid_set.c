@@ -228,70 +228,81 @@ static assay_status try_one_key(assay_home *home, int n_keys)
     return ASSAY_OK;
 }
 
-/* Of a row of probabilities: the keys that the run left out though they should have a share, over
- * the keys that are left. False: no such key, or one more than should be there. */
-static bool left_out(double *p, const double *got, int64_t n, double unit, bool *counts)
+typedef struct key_set { /* how the sets of the run differ from the right ones */
+    int64_t rows, first, n_less, n_more, from, to;
+} key_set;
+
+/* A row over the keys that the run gives a share: of `open`, its probabilities over all keys of the
+ * step. Unchanged where the set is right. */
+static void take_set(double *p, key_set *set, const double *open, const double *got, int64_t n,
+                     int64_t token, double unit)
 {
     double kept = 0;
-    bool some = false;
+    int64_t less = 0, more = 0;
+    bool differs = false;
     for (int64_t i = 0; i < n; i++) {
-        if (got[i] != 0 && p[i] == 0)
-            return false;
-        kept += got[i] != 0 ? p[i] : 0;
-        some = some || (got[i] == 0 && p[i] > 0);
-        *counts = *counts || (got[i] == 0 && p[i] > 4 * unit);
+        differs = differs || (got[i] == 0) != (p[i] == 0);
+        bool out = got[i] == 0 && p[i] > 4 * unit, in = got[i] > 4 * unit && p[i] == 0;
+        less += out;
+        more += in;
+        kept += got[i] != 0 ? open[i] : 0;
+        if (out || in) {
+            set->from = i < set->from ? i : set->from;
+            set->to = i > set->to ? i : set->to;
+        }
     }
-    if (!some || !(kept > 0))
-        return false;
+    if (!differs || !(kept > 0))
+        return;
     for (int64_t i = 0; i < n; i++)
-        p[i] = got[i] != 0 ? p[i] / kept : 0;
-    return true;
+        p[i] = got[i] != 0 ? open[i] / kept : 0;
+    if (less + more == 0) /* shares that rounding takes */
+        return;
+    set->rows++;
+    set->n_less += less;
+    set->n_more += more;
+    set->first = set->first < 0 || token < set->first ? token : set->first;
 }
 
 /*
- * Any set of keys: exact zeros where probabilities are due say which keys a row does not see, and
- * the others share what these had. Of probabilities alone.
+ * Any set of keys: exact zeros say which keys a row does not see, and the others share what is
+ * there. Of probabilities alone.
  */
-static assay_status try_any_set(assay_home *home)
+static assay_status try_any_set(assay_home *home, int n_keys)
 {
     const assay_judged *j = home->judged;
-    int64_t n = j->n_cols, T = j->n_rows / home->shape->n_head, rows = 0, first = -1, from = n;
-    int64_t to = -1;
-    double unit = ldexp(1, -assay_dtype_mantissa(j->format));
+    int64_t n = j->n_cols, T = j->n_rows / home->shape->n_head;
+    key_set set = {.first = -1, .from = n, .to = -1};
+    double unit = ldexp(1, -assay_dtype_mantissa(j->format)), *open;
     char text[320];
     if (j->point != ASSAY_POINT_PROBS || home->pair.sketch)
         return ASSAY_OK;
+    assay_knobs knobs = start(home, n_keys);
+    knobs.mask_none = true;
+    ASSAY_TRY(assay_alloc(&open, (size_t)home->n, sizeof *open, "attention without a mask"));
+    assay_status s = assay_forced_expect(open, home->forced, home->index, &knobs);
     memcpy(home->scratch, home->expected, (size_t)home->n * sizeof *home->scratch);
-    for (int64_t r = 0; r < j->n_rows; r++) {
-        double *p = home->scratch + r * n;
-        const double *got = home->got + r * n, *due = home->expected + r * n;
-        bool counts = false;
-        if (!left_out(p, got, n, unit, &counts)) {
-            memcpy(p, due, (size_t)n * sizeof *p);
-            continue;
-        }
-        rows += counts;
-        for (int64_t i = 0; i < n && counts; i++)
-            if (got[i] == 0 && due[i] > 4 * unit) {
-                first = first < 0 || r % T < first ? r % T : first;
-                from = i < from ? i : from;
-                to = i > to ? i : to;
-            }
-    }
-    if (rows == 0)
-        return ASSAY_OK;
+    for (int64_t r = 0; r < j->n_rows && s == ASSAY_OK; r++)
+        take_set(home->scratch + r * n, &set, open + r * n, home->got + r * n, n, r % T, unit);
+    free(open);
+    if (s != ASSAY_OK || set.rows == 0)
+        return s == ASSAY_MISSING ? ASSAY_OK : s;
     snprintf(text, sizeof text,
-             "%lld of %lld rows (of heads), from token %lld of the step on, give exactly 0 to keys "
-             "that they should see (keys %lld ... %lld); the other keys share what these had",
-             (long long)rows, (long long)j->n_rows, (long long)first, (long long)from,
-             (long long)to);
+             "%lld of %lld rows (of heads), from token %lld of the step on, %s (keys %lld ... "
+             "%lld); over the keys that they see the probabilities are right",
+             (long long)set.rows, (long long)j->n_rows, (long long)set.first,
+             set.n_more == 0   ? "give exactly 0 to keys that they should see"
+             : set.n_less == 0 ? "see keys that they should not"
+                               : "see other keys than they should",
+             (long long)set.from, (long long)set.to);
     return assay_home_offer(
         home, home->scratch,
-        &(assay_offer_text){.kind = "keys left out",
+        &(assay_offer_text){.kind = set.n_more == 0   ? "keys left out"
+                                    : set.n_less == 0 ? "keys seen that are masked"
+                                                      : "another set of keys",
                             .family = "attention",
                             .complexity = 2.5, /* any rule goes first */
-                            .fitted = json_pack("{s:I, s:[I,I]}", "rows", (json_int_t)rows, "keys",
-                                                (json_int_t)from, (json_int_t)to),
+                            .fitted = json_pack("{s:I, s:[I,I]}", "rows", (json_int_t)set.rows,
+                                                "keys", (json_int_t)set.from, (json_int_t)set.to),
                             .evidence = text});
 }
 
@@ -375,5 +386,5 @@ assay_status assay_fault_match_valid_set(assay_home *home)
         ASSAY_TRY(try_beyond(home));
     if (!index && !assay_home_best(home))
         ASSAY_TRY(try_one_key(home, n_keys));
-    return index || assay_home_best(home) ? ASSAY_OK : try_any_set(home);
+    return index || assay_home_best(home) ? ASSAY_OK : try_any_set(home, n_keys);
 }

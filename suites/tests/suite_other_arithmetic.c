@@ -302,17 +302,44 @@ static void one_expert_exchanged(const fault *f, float *y, int64_t rows, int64_t
         }
 }
 
-/* Rows of the prefill from token 12 on do not see the keys before; y is [H x T, S]. */
+/* Rows of the prefill from token 9 on do not see the keys before; y is [H x T, S]. */
 static void packed_border(const fault *f, float *y, int64_t rows, int64_t cols, int64_t step)
 {
     (void)f;
     for (int64_t r = 0; step == 0 && r < rows * cols / N; r++) {
         double kept = 0;
         float *p = y + r * N;
-        for (int64_t i = 12; i < N; i++)
+        for (int64_t i = 9; i < N; i++)
             kept += p[i];
-        for (int64_t i = 0; i < N && r % N >= 12; i++)
-            p[i] = i < 12 ? 0 : (float)(p[i] / kept);
+        for (int64_t i = 0; i < N && r % N >= 9; i++)
+            p[i] = i < 9 ? 0 : (float)(p[i] / kept);
+    }
+}
+
+/* Tokens 3 and 4 see three keys too many and not key 1, a set that no rule has; y is [H x T, S]. */
+static void sees_one_more(const fault *f, float *y, int64_t rows, int64_t cols, int64_t step)
+{
+    for (int64_t r = 0; step == 0 && r < rows * cols / N; r++) {
+        int64_t h = r / N, t = r % N;
+        double top = -INFINITY, sum = 0, p[N];
+        if (t != 3 && t != 4)
+            continue;
+        for (int64_t i = 0; i <= t + 3; i++) {
+            const float *q = row(ASSAY_POINT_Q, f->layer, step, t) + h * 96;
+            const float *qr = row(ASSAY_POINT_Q_ROPE, f->layer, step, t) + h * 32;
+            const float *k = row(ASSAY_POINT_K, f->layer, step, i) + h * 96;
+            double s = 0;
+            for (int64_t c = 0; c < 96; c++)
+                s += (double)(c < 64 ? q[c] : qr[c - 64]) * k[c];
+            p[i] = s * assay_oracle_knobs(oracle)->softmax_scale;
+            top = fmax(top, p[i]);
+        }
+        for (int64_t i = 0; i <= t + 3; i++) {
+            p[i] = i == 1 ? 0 : exp(p[i] - top);
+            sum += p[i];
+        }
+        for (int64_t i = 0; i < N; i++)
+            y[r * N + i] = i <= t + 3 ? (float)(p[i] / sum) : 0;
     }
 }
 
@@ -378,6 +405,8 @@ static const fault faults[] = {
      "FUSED-ORDER", "gate and up exchanged, in some experts"},
     {"a border between packed sequences", ASSAY_POINT_PROBS, 2, packed_border, "VALID-SET",
      "keys left out"},
+    {"a set of keys without a rule", ASSAY_POINT_PROBS, 2, sees_one_more, "VALID-SET",
+     "another set of keys"},
     {"weights over the sum of all experts", ASSAY_POINT_MOE_WEIGHTS, 3, over_all_experts, "ROUTE",
      "renormalised over all experts"},
     {"the routed scale on the shared expert, too", ASSAY_POINT_MOE_OUT, 1, shared_scaled,
