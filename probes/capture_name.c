@@ -32,8 +32,8 @@ static void cut_number(char *name, const char *word, int *number)
 assay_status assay_capture_name_parse(assay_point *point, int *layer, bool *partial, int *hand_over,
                                       int *rank, const char *name)
 {
-    char rest[128];
-    snprintf(rest, sizeof rest, "%s", name);
+    char rest[128] = "";
+    strncat(rest, name, sizeof rest - 1);
     *hand_over = 0;
     *rank = -1;
     cut_number(rest, "rank", rank);

@@ -60,6 +60,17 @@ const char *assay_h5_opened(void)
     return opened;
 }
 
+/* Values are read whole: a buffer for parts of them (sieve) would be zeroed and filled for each. */
+static hid_t open_file(const char *path)
+{
+    hid_t access = H5Pcreate(H5P_FILE_ACCESS), file = -1;
+    if (access >= 0 && H5Pset_sieve_buf_size(access, 0) >= 0)
+        file = H5Fopen(path, H5F_ACC_RDONLY, access);
+    if (access >= 0)
+        H5Pclose(access);
+    return file;
+}
+
 assay_status assay_h5_open(hid_t *out, const char *path)
 {
     assay_h5_quiet();
@@ -67,7 +78,7 @@ assay_status assay_h5_open(hid_t *out, const char *path)
         return assay_fail(ASSAY_IO, "'%s': cannot be read: %s", path, strerror(errno));
     size_t n = strlen(path), from = n < sizeof opened ? 0 : n - (sizeof opened - 1);
     memcpy(opened, path + from, n - from + 1);
-    hid_t file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
+    hid_t file = open_file(path);
     if (file < 0 && is_gguf(path)) {
         H5Eclear2(H5E_DEFAULT);
         return assay_fail(ASSAY_BAD_FILE,
@@ -635,25 +646,35 @@ assay_status assay_h5_read_u64(uint64_t *out, hid_t file, const char *path,
     return read_as(out, H5T_NATIVE_UINT64, file, path, info);
 }
 
-assay_status assay_h5_read_ids(int32_t **out, int64_t *n, hid_t file, const char *path)
+/* Of any kind of whole number: each is looked at. */
+static assay_status read_wide_ids(int32_t *ids, hid_t file, const char *path,
+                                  const assay_h5_info *info)
 {
-    assay_h5_info info;
-    ASSAY_TRY(assay_h5_dataset(&info, file, path));
-    if (info.n_dims > 2 || !info.is_number || info.dtype < ASSAY_DTYPE_I8)
-        return assay_fail(ASSAY_BAD_FILE, "'%s': expected a list of whole numbers", path);
     int64_t *wide;
-    int32_t *ids = NULL;
-    ASSAY_TRY(assay_alloc(&wide, (size_t)info.count, sizeof *wide, "ids"));
-    assay_status s = read_as(wide, H5T_NATIVE_INT64, file, path, &info);
-    if (s == ASSAY_OK)
-        s = assay_alloc(&ids, (size_t)info.count, sizeof *ids, "ids");
-    for (int64_t i = 0; i < info.count && s == ASSAY_OK; i++) {
+    ASSAY_TRY(assay_alloc(&wide, (size_t)info->count, sizeof *wide, "ids"));
+    assay_status s = read_as(wide, H5T_NATIVE_INT64, file, path, info);
+    for (int64_t i = 0; i < info->count && s == ASSAY_OK; i++) {
         if (wide[i] < INT32_MIN || wide[i] > INT32_MAX)
             s = assay_fail(ASSAY_BAD_FILE, "'%s': id %lld at %lld is out of range", path,
                            (long long)wide[i], (long long)i);
         ids[i] = (int32_t)wide[i];
     }
     free(wide);
+    return s;
+}
+
+assay_status assay_h5_read_ids(int32_t **out, int64_t *n, hid_t file, const char *path)
+{
+    assay_h5_info info;
+    ASSAY_TRY(assay_h5_dataset(&info, file, path));
+    if (info.n_dims > 2 || !info.is_number || info.dtype < ASSAY_DTYPE_I8)
+        return assay_fail(ASSAY_BAD_FILE, "'%s': expected a list of whole numbers", path);
+    int32_t *ids;
+    ASSAY_TRY(assay_alloc(&ids, (size_t)info.count, sizeof *ids, "ids"));
+    /* to convert a few numbers the library zeroes a megabyte */
+    assay_status s = info.is_native && !info.is_unsigned16
+                         ? read_as(ids, H5T_NATIVE_INT32, file, path, &info)
+                         : read_wide_ids(ids, file, path, &info);
     if (s != ASSAY_OK) {
         free(ids);
         return s;

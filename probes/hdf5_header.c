@@ -130,7 +130,8 @@ static bool read_type(assay_h5_format *out, size_t *size, piece p)
     enum { TEXT_TYPE = 0x13, PADDINGS = 3, CHARACTER_SETS = 2 };
     for (assay_h5_format f = 0; f < ASSAY_H5_FORMATS; f++) {
         const number_type *type = &number_types[f];
-        if (type->n && p.n >= type->n && !memcmp(p.at, type->bytes, type->n)) {
+        if (type->n && p.n >= type->n && u64_at(p.at) == u64_at(type->bytes) &&
+            !memcmp(p.at, type->bytes, type->n)) {
             *out = f;
             *size = type->size;
             return true;
@@ -291,7 +292,7 @@ bool assay_h5_header_read(assay_h5_header *out, const void *bytes, uint64_t n, u
 const assay_h5_attr *assay_h5_header_attr(const assay_h5_header *header, const char *name)
 {
     for (int i = 0; i < header->n_attrs; i++)
-        if (!strcmp(header->attrs[i].name, name))
+        if (header->attrs[i].name[0] == name[0] && !strcmp(header->attrs[i].name, name))
             return &header->attrs[i];
     return NULL;
 }

@@ -35,11 +35,17 @@ static assay_dtype format_of(const assay_source *source)
     return is_here ? dtype : ASSAY_DTYPE_COUNT;
 }
 
-/* Whether the stored numbers are the value, in canonical layout and a format that is known here. */
+bool assay_entry_is_plain(const assay_entry *e)
+{
+    if (e->plain != PLAIN_UNTOLD)
+        return e->plain == PLAIN_YES;
+    return !e->n_parts && !e->second && !e->base && !e->rows && assay_plan_is_identity(&e->plan);
+}
+
+/* ... and in a format that is known here. */
 static bool is_as_stored(const assay_entry *e)
 {
-    return !e->known && !e->n_parts && !e->second && !e->base && !e->rows &&
-           format_of(&e->source) != ASSAY_DTYPE_COUNT && assay_plan_is_identity(&e->plan);
+    return assay_entry_is_plain(e) && !e->known && format_of(&e->source) != ASSAY_DTYPE_COUNT;
 }
 
 /* Where the file holds them in one piece; NULL: it does not. */

@@ -27,6 +27,8 @@ typedef struct assay_source {
 typedef struct assay_entry {
     assay_seen seen; /* first: an assay_seen of the outside is one of these */
     assay_source source;
+    enum { PLAIN_UNTOLD, PLAIN_YES, PLAIN_NO } plain; /* assay_entry_is_plain, once it is settled */
+    const double *known;  /* values that stand in for the file's; NULL: none */
     assay_source *second; /* added to the source, of the same shape; NULL: none */
     assay_plan plan;
     bool is_mapped;                 /* a name map says how it lies */
@@ -34,7 +36,6 @@ typedef struct assay_entry {
     size_t number;                  /* of its mark */
     const float *sketch;            /* n_groups * ASSAY_SKETCH_N; NULL: none */
     int64_t n_groups;
-    const double *known; /* values that stand in for the file's; NULL: none */
     /* of one rank: the axis that is split, -1 whole, ASSAY_SHARD_UNKNOWN */
     int shard_axis;
     int n_copies; /* so many neighbouring ranks hold the same shard; 0: one */
@@ -165,6 +166,8 @@ assay_prompt_data *assay_run_prompt_named(const assay_run *run, const char *name
 /* Attributes rank and ranks of a file; checks that all files say the same number. */
 assay_status assay_run_read_ranks(assay_run *run, int file);
 
+/* Whether the stored numbers are the value, in canonical layout, unless others are `known`. */
+bool assay_entry_is_plain(const assay_entry *entry);
 /* The file's mapping, where that can be had. */
 void assay_run_map(assay_run_file *file);
 void assay_run_unmap(assay_run_file *file);
