@@ -14,6 +14,13 @@ static const assay_point_info table[ASSAY_POINT_COUNT] = {
 #undef X
 };
 
+/* Of the names: many are parsed where a capture holds many values. */
+static const unsigned char lengths[ASSAY_POINT_COUNT] = {
+#define X(id, name, scope, axes, kind, made_by, read_by) sizeof name - 1,
+#include "engine/point.def"
+#undef X
+};
+
 const assay_point_info *assay_point_at(assay_point point)
 {
     ASSAY_BUG_IF((unsigned)point >= ASSAY_POINT_COUNT);
@@ -72,7 +79,7 @@ assay_status assay_point_parse(assay_point *point, int *layer, bool *partial, co
     if (is_partial)
         length -= sizeof suffix - 1;
     for (int i = 0; i < ASSAY_POINT_COUNT; i++)
-        if (strlen(table[i].name) == length && !memcmp(table[i].name, rest, length)) {
+        if (lengths[i] == length && !memcmp(table[i].name, rest, length)) {
             if (table[i].per_layer != (n >= 0))
                 return assay_fail(ASSAY_MISSING,
                                   n < 0 ? "point '%s' is one of every layer: blk.<layer>.%s"
