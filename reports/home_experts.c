@@ -115,11 +115,10 @@ static assay_status offer_set(assay_home *home, const places *p, int n,
 }
 
 /* All experts that were never right, then each that all wrong rows have. */
-static assay_status offer_sets(assay_home *home, const places *p, const assay_offer_text *text)
+static assay_status offer_sets(assay_home *home, const places *p, int n,
+                               const assay_offer_text *text)
 {
-    int list[8], E = home->shape->n_expert, n = never_right(p->of, home, p->ids);
-    if (n == 0 || n == E)
-        return ASSAY_OK;
+    int list[8], E = home->shape->n_expert;
     ASSAY_TRY(offer_set(home, p, n, text));
     if (n == 1 || assay_home_best(home))
         return ASSAY_OK;
@@ -147,7 +146,7 @@ assay_status assay_home_offer_in_experts(assay_home *home, const assay_knobs *kn
                       assay_home_is(home, ASSAY_POINT_MOE_EXPERT_DOWN);
     int64_t n, n_places = home->n * (sum ? home->shape->n_expert_used : 1);
     places p = {0};
-    assay_status s;
+    assay_status s = ASSAY_OK;
     if ((!sum && !one_by_one) || home->pair.sketch || j->n_nonfinite_added > 0 ||
         assay_home_value(&p.ids, &n, home, ASSAY_POINT_MOE_TOPK, j->layer) != ASSAY_OK)
         return ASSAY_OK;
@@ -159,13 +158,16 @@ assay_status assay_home_offer_in_experts(assay_home *home, const assay_knobs *kn
         return ASSAY_OK;
     }
     ASSAY_GO(assay_alloc(&p.of, (size_t)home->shape->n_expert, sizeof *p.of, "experts"));
+    int n_wrong = never_right(p.of, home, p.ids);
+    if (n_wrong == 0 || n_wrong == home->shape->n_expert) /* what they compute costs more */
+        goto out;
     if (sum)
         ASSAY_GO(assay_home_value(&p.weights, &n, home, ASSAY_POINT_MOE_WEIGHTS, j->layer));
     ASSAY_GO(assay_alloc(&p.right, (size_t)n_places, 2 * sizeof *p.right, "places of experts"));
     p.other = p.right + n_places;
     ASSAY_GO(assay_home_expert_places(p.right, home, home->knobs, p.weights));
     ASSAY_GO(assay_home_expert_places(p.other, home, knobs, p.weights));
-    s = offer_sets(home, &p, text);
+    s = offer_sets(home, &p, n_wrong, text);
 out:
     free(p.ids);
     free(p.weights);
