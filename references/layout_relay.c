@@ -96,6 +96,7 @@ int assay_run_relay(assay_run *run, assay_point point, assay_relay relay)
                 if (e->seen.point != point || !e->is_mapped)
                     continue;
                 e->plan.relay = relay;
+                assay_entry_settle(e);
                 n++;
             }
     return n;

@@ -290,7 +290,7 @@ assay_status assay_step_close(assay_run *run, assay_step_data *step)
         rank = i && same_place(&e[i - 1].seen, &e[i].seen) ? rank + 1 : 0;
         e[i].seen.hand_over = rank;
         e[i].base = assay_plan_needs_base(&e[i].plan) ? &e[i + 1] : NULL;
-        e[i].plain = assay_entry_is_plain(&e[i]) ? PLAIN_YES : PLAIN_NO;
+        assay_entry_settle(&e[i]);
     }
     for (int i = 0; i < step->n_entries; i++)
         if (e[i].n_parts)

@@ -42,6 +42,12 @@ bool assay_entry_is_plain(const assay_entry *e)
     return !e->n_parts && !e->second && !e->base && !e->rows && assay_plan_is_identity(&e->plan);
 }
 
+void assay_entry_settle(assay_entry *e)
+{
+    e->plain = PLAIN_UNTOLD;
+    e->plain = assay_entry_is_plain(e) ? PLAIN_YES : PLAIN_NO;
+}
+
 /* ... and in a format that is known here. */
 static bool is_as_stored(const assay_entry *e)
 {

@@ -168,6 +168,8 @@ assay_status assay_run_read_ranks(assay_run *run, int file);
 
 /* Whether the stored numbers are the value, in canonical layout, unless others are `known`. */
 bool assay_entry_is_plain(const assay_entry *entry);
+/* Keeps the answer: of a closed step, and after each change of an entry's plan. */
+void assay_entry_settle(assay_entry *entry);
 /* The file's mapping, where that can be had. */
 void assay_run_map(assay_run_file *file);
 void assay_run_unmap(assay_run_file *file);

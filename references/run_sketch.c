@@ -88,6 +88,7 @@ assay_status assay_run_show(assay_run *run, const assay_seen *seen, int n_dims, 
     e->seen.n_dims = n_dims;
     memcpy(e->seen.dims, dims, (size_t)n_dims * sizeof *dims);
     assay_plan_identity(&e->plan, dims, n_dims);
+    assay_entry_settle(e);
     if (!values)
         return ASSAY_OK;
     double *copy;
