@@ -133,11 +133,30 @@ static uint64_t sum_any(const void *elements, size_t size, int64_t first, int64_
     return sum;
 }
 
+/* Words [first, end) of eight bytes each. */
+ASSAY_WIDEST_INT static uint64_t mix_words(const char *words, int64_t first, int64_t end)
+{
+    uint64_t sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = first; i < end; i++) {
+        uint64_t z;
+        memcpy(&z, words + 8 * i, sizeof z);
+        z += (uint64_t)(i + 1) * ASSAY_MIX_G;
+        ASSAY_MIX(z);
+        sum += z;
+    }
+    return sum;
+}
+
 uint64_t assay_checksum_mixed(const void *elements, size_t size, int64_t n)
 {
-    const int64_t per = elements_of_word(size);
+    enum { BLOCK = 1 << 15 };
+    const int64_t per = elements_of_word(size), n_words = size == 4 || size == 8 ? n / per : 0;
     uint64_t sum = 0;
-    for (int64_t i = 0; i < n; i += per)
+#pragma omp parallel for schedule(static) reduction(+ : sum) if (n_words > 4 * BLOCK)
+    for (int64_t first = 0; first < n_words; first += BLOCK)
+        sum += mix_words(elements, first, n_words - first < BLOCK ? n_words : first + BLOCK);
+    for (int64_t i = n_words * per; i < n; i += per)
         sum += assay_mix(word_at(elements, size, i, n) + (uint64_t)(i / per + 1) * ASSAY_MIX_G);
     return sum;
 }

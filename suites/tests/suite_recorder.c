@@ -78,6 +78,28 @@ START_TEST(recorder_checksum_is_that_of_its_definition)
 }
 END_TEST
 
+START_TEST(recorder_older_checksum_mixes_every_word)
+{
+    static uint64_t words[150001];
+    const int64_t most = sizeof words / sizeof *words;
+    for (int64_t i = 0; i < most; i++)
+        words[i] = assay_mix((uint64_t)i);
+    for (size_t size = 1; size <= 8; size *= 2)
+        for (int64_t n = 70; n <= most; n = n < 76 ? n + 1 : n < most ? most : most + 1) {
+            const int64_t per = size < 8 ? 2 : 1;
+            uint64_t wanted = 0;
+            for (int64_t i = 0; i < (n + per - 1) / per; i++) {
+                uint64_t half[2] = {0};
+                for (int64_t k = 0; k < per && per * i + k < n; k++)
+                    memcpy(&half[k], (const char *)words + (size_t)(per * i + k) * size, size);
+                wanted +=
+                    assay_mix(half[0] + (half[1] << 32) + (uint64_t)(i + 1) * 0x9E3779B97F4A7C15u);
+            }
+            ck_assert_uint_eq(assay_checksum_mixed(words, size, n), wanted);
+        }
+}
+END_TEST
+
 START_TEST(recorder_checksum_sees_order_and_every_bit)
 {
     enum { N = 64 };
@@ -338,8 +360,9 @@ END_TEST
 
 EXPECT_MAIN("recorder", recorder_mixes_as_splitmix64_does,
             recorder_statistics_count_before_they_compute,
-            recorder_checksum_is_that_of_its_definition, recorder_checksum_sees_order_and_every_bit,
-            recorder_statistics_of_nothing_are_zero, recorder_sketch_keeps_relative_distance,
+            recorder_checksum_is_that_of_its_definition, recorder_older_checksum_mixes_every_word,
+            recorder_checksum_sees_order_and_every_bit, recorder_statistics_of_nothing_are_zero,
+            recorder_sketch_keeps_relative_distance,
             recorder_sketch_tells_exchanged_blocks_from_noise, recorder_sketch_follows_its_formula,
             recorder_statistics_of_long_values_do_not_depend_on_threads,
             recorder_sketches_of_78_layers_and_512_tokens_fit_in_200_mb,
