@@ -86,6 +86,9 @@ typedef struct assay_offer_text {
 /* Offers `explained` [rows, cols]. */
 assay_status assay_home_offer(assay_home *home, const double *explained,
                               const assay_offer_text *text);
+/* Whether what is wrong are zeros: nothing was written there, whatever else would give them. */
+bool assay_home_is_zeroed(const assay_home *home);
+
 /* Factors of n <= 256 parts [rows, cols] that bring base nearest to got, over the whole value; of a
  * sketch too (assay_projection_fit). */
 assay_status assay_home_fit_parts(double *factors, const assay_home *home, const double *base,

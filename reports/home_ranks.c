@@ -43,13 +43,15 @@ int assay_home_slice_at(int64_t *at, const assay_home_slices *slices, int64_t c)
 static void find_bad(assay_home_slices *s, const assay_home *home)
 {
     double error[ASSAY_HOME_RANKS] = {0}, size[ASSAY_HOME_RANKS] = {0}, worst = 0;
+    bool is_odd[ASSAY_HOME_RANKS] = {false}; /* not finite, and should be */
     int64_t cols = home->pair.cols, at;
     for (int64_t c = 0; c < cols; c++) {
         int r = assay_home_slice_at(&at, s, c);
         for (int64_t t = 0; t < home->pair.rows; t++) {
-            double e = home->got[t * cols + c] - home->expected[t * cols + c];
+            double x = home->got[t * cols + c], y = home->expected[t * cols + c], e = x - y;
+            is_odd[r] = is_odd[r] || (!isfinite(x) && isfinite(y));
             error[r] += isfinite(e) ? e * e : 0;
-            size[r] += home->expected[t * cols + c] * home->expected[t * cols + c];
+            size[r] += y * y;
         }
     }
     for (int r = 0; r < s->n; r++) {
@@ -57,7 +59,8 @@ static void find_bad(assay_home_slices *s, const assay_home *home)
         worst = fmax(worst, error[r]);
     }
     for (int r = 0; r < s->n; r++) {
-        s->bad[r] = error[r] > WRONG_SHARE * worst && error[r] > 5 * home->judged->floor_rel;
+        s->bad[r] =
+            is_odd[r] || (error[r] > WRONG_SHARE * worst && error[r] > 5 * home->judged->floor_rel);
         s->n_bad += s->bad[r];
     }
 }

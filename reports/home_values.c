@@ -46,6 +46,17 @@ assay_status assay_home_expect_from(double *out, assay_home *home, assay_point i
     return s;
 }
 
+bool assay_home_is_zeroed(const assay_home *home)
+{
+    double zeroed = 0, all = 0;
+    for (int64_t i = 0; i < home->n; i++) {
+        const double d = home->got[i] - home->expected[i];
+        all += d * d;
+        zeroed += home->got[i] == 0 ? d * d : 0;
+    }
+    return all > 0 && zeroed >= 0.999 * all;
+}
+
 bool assay_home_was_due(const assay_home *home, int step, int64_t n)
 {
     const assay_judged *j = home->judged;

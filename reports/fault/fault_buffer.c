@@ -93,7 +93,7 @@ static const char *look(const assay_home *home)
     const assay_judged *j = home->judged;
     if (j->seen->n_poison > 0)
         return "poison";
-    if (all_zero(home->got, home->n))
+    if (assay_home_is_zeroed(home)) /* of a rank: in its part */
         return "zeros";
     return j->n_nonfinite > 0 ? "values that are not finite" : "other values";
 }

@@ -260,7 +260,7 @@ assay_status assay_fault_match_const(assay_home *home)
             ASSAY_TRY(try_norm(home, i));
     if (assay_home_is(home, ASSAY_POINT_LOGITS))
         ASSAY_TRY(try_cap(home));
-    if (!assay_home_settled(home))
+    if (!assay_home_settled(home) && !assay_home_is_zeroed(home)) /* 0 is no constant */
         return try_factors(home);
     return ASSAY_OK;
 }
