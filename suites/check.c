@@ -279,6 +279,21 @@ static assay_status run_row(assay_check_context *c, int index)
     return ASSAY_OK;
 }
 
+/* What an op computed wrongly comes before what weights may do elsewhere: a reader sees the first
+ * few. Otherwise findings stay in their order. */
+static void put_ops_first(assay_result *result)
+{
+    int n_ops = 0;
+    for (int i = 0; i < result->n_findings; i++) {
+        const assay_finding finding = result->findings[i];
+        if (!finding.op)
+            continue;
+        memmove(&result->findings[n_ops + 1], &result->findings[n_ops],
+                (size_t)(i - n_ops) * sizeof finding);
+        result->findings[n_ops++] = finding;
+    }
+}
+
 assay_status assay_check_run(assay_result *result, const assay_check_options *options)
 {
     assay_check_context c = {.options = options, .result = result, .n_ops_findings = -1};
@@ -299,6 +314,7 @@ assay_status assay_check_run(assay_result *result, const assay_check_options *op
             assay_error_set(file_error);
         ASSAY_GO(run_row(&c, i));
     }
+    put_ops_first(result);
     s = broken;
     if (file_error[0])
         assay_error_set(file_error);
