@@ -338,7 +338,7 @@ template <int MANY> static assay_status launch(void *stream, const assay_packed_
     unsigned most = SMS * PER_SM / (others * static_cast<unsigned>(n_groups));
     unsigned rounds = most ? (tiles + most - 1) / most : tiles;
     unsigned blocks = (tiles + rounds - 1) / rounds;
-    /* The same for every launch: of ranks that share a device one would take room from another's. */
+    /* The same for every launch: ranks that share a device would take room from each other's. */
     cudaFuncSetAttribute(product_q4_k<MANY>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                          MOST_SHARED);
     return kernel_launch("product", stream, product_q4_k<MANY>,
